@@ -72,12 +72,12 @@ func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
 		}
 		if asStream {
 			stream = backupStream(t, from)
-		} else if out, code := fbfkv(t, "backup", "--port", from.port(), backup); code != 0 || !strings.Contains(out, "backed up") {
+		} else if out, code := fbfkv(t, "backup", from.address(), backup); code != 0 || !strings.Contains(out, "backed up") {
 			t.Errorf("backup: %d %s", code, out)
 		}
 		time.Sleep(200 * time.Millisecond)
 	})
-	if out, code := fbfkv(t, "backup", "--port", from.port(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
+	if out, code := fbfkv(t, "backup", from.address(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
 		t.Errorf("a second backup to the same place: %d %s", code, out)
 	}
 	s.kill() // what was acknowledged after the backup is lost with this directory
@@ -132,7 +132,7 @@ func filter(t *testing.T, input []byte, args ...string) (stdout []byte, stderr s
 // backupStream returns what backup - writes.
 func backupStream(t *testing.T, s *server, args ...string) []byte {
 	t.Helper()
-	stream, text, code := filter(t, nil, append(append([]string{"backup", "--port", s.port()}, args...), "-")...)
+	stream, text, code := filter(t, nil, append(append([]string{"backup", s.address()}, args...), "-")...)
 	if code != 0 || len(stream) == 0 || !strings.Contains(text, fmt.Sprintf("sent %d bytes", len(stream))) {
 		t.Fatalf("backup -: %d %s", code, text)
 	}
@@ -162,7 +162,7 @@ func TestBackupStream(t *testing.T) {
 		damaged := bytes.Clone(stream)
 		damaged[n] ^= 1
 		for what, bad := range map[string][]byte{"cut": stream[:n], "damaged": damaged} {
-			for _, args := range [][]string{{"verify", "--addr", s.address(), "-"}, {"restore", "-", dir}} {
+			for _, args := range [][]string{{"verify", s.address(), "-"}, {"restore", "-", dir}} {
 				if out, text, code := filter(t, bad, args...); code != 1 || !strings.Contains(text, "fbfkv: ") || strings.Count(text, "\n") != 1 {
 					t.Errorf("%q of a stream that is %s at %d: %d %s %q", args, what, n, code, out, text)
 				}
@@ -176,7 +176,7 @@ func TestBackupStream(t *testing.T) {
 		t.Errorf("after bad streams the last success was at %s", got)
 	}
 
-	if out, text, code := filter(t, stream, append([]string{"verify", "--addr", s.address()}, append(login, "-")...)...); code != 0 ||
+	if out, text, code := filter(t, stream, append([]string{"verify", s.address()}, append(login, "-")...)...); code != 0 ||
 		!strings.Contains(string(out), "is good; it has 500 keys, and the server had 500 before it was made and 500 after") {
 		t.Errorf("verify: %d %s %s", code, out, text)
 	}
@@ -184,7 +184,7 @@ func TestBackupStream(t *testing.T) {
 		t.Error("the server does not know of its backup")
 	}
 	other := startServer(t)
-	if out, text, code := filter(t, stream, "verify", "--addr", other.address(), "-"); code != 1 || !strings.Contains(text, "the backup is of another server's data") {
+	if out, text, code := filter(t, stream, "verify", other.address(), "-"); code != 1 || !strings.Contains(text, "the backup is of another server's data") {
 		t.Errorf("verify with another server: %d %s %s", code, out, text)
 	}
 }
@@ -246,17 +246,17 @@ func TestBackupCommand(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--requirepass", "open sesame")
 	dir := filepath.Join(t.TempDir(), "backup")
-	if out, code := fbfkv(t, "backup", "--port", s.port(), dir); code != 1 || !strings.Contains(out, "NOAUTH") {
+	if out, code := fbfkv(t, "backup", s.address(), dir); code != 1 || !strings.Contains(out, "NOAUTH") {
 		t.Errorf("without the password: %d %s", code, out)
 	}
-	if out, code := fbfkv(t, "backup", "--port", s.port(), "--requirepass", "open sesame", dir); code != 0 {
+	if out, code := fbfkv(t, "backup", s.address(), "--requirepass", "open sesame", dir); code != 0 {
 		t.Errorf("with the password: %d %s", code, out)
 	}
 	if out, code := fbfkv(t, "check", dir); code != 0 {
 		t.Errorf("check of the backup: %d %s", code, out)
 	}
 	s.kill()
-	if out, code := fbfkv(t, "backup", "--port", s.port(), "--requirepass", "open sesame", dir+"2"); code != 1 || !strings.Contains(out, "connection") {
+	if out, code := fbfkv(t, "backup", s.address(), "--requirepass", "open sesame", dir+"2"); code != 1 || !strings.Contains(out, "connection") {
 		t.Errorf("without a server: %d %s", code, out)
 	}
 }

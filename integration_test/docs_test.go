@@ -165,7 +165,7 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 	bin, port := t.TempDir(), s.port()
 	for name, script := range map[string]string{
 		"redis-cli": fmt.Sprintf("exec %s --no-raw -p %s \"$@\"", redisCLI, port),
-		"fbfkv": fmt.Sprintf("case $1 in backup) set -- \"$@\" --port %s;; export|stream) set -- \"$@\" --addr 127.0.0.1:%[1]s;; esac\nexec %s \"$@\"",
+		"fbfkv": fmt.Sprintf("case $1 in backup) shift; set -- backup 127.0.0.1:%s \"$@\";; export|stream) set -- \"$@\" 127.0.0.1:%[1]s;; esac\nexec %s \"$@\"",
 			port, program),
 	} {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {

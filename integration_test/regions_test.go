@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -278,8 +277,7 @@ func (w *regionWorld) replace(a, heir *regionServer) {
 // restoreOld starts a region again from an old copy of its directory. The others refuse it, and it is removed.
 func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 	old := w.t.TempDir()
-	host, port, _ := net.SplitHostPort(a.address())
-	if out, code := fbfkv(w.t, w.login("backup", "--host", host, "--port", port, old+"/copy")...); code != 0 {
+	if out, code := fbfkv(w.t, w.login("backup", a.address(), old+"/copy")...); code != 0 {
 		w.t.Fatalf("backup: %s", out)
 	}
 	w.last()

@@ -16,7 +16,7 @@ import (
 // stream runs fbfkv stream with an input and returns what it prints and its exit status.
 func (s *server) stream(input string, args ...string) (stdout, stderr string, status int) {
 	s.t.Helper()
-	cmd := exec.Command(program, append(append([]string{"stream"}, args...), "--addr", s.address())...)
+	cmd := exec.Command(program, append(append([]string{"stream"}, args...), s.address())...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
 	cmd.Run()
@@ -148,7 +148,7 @@ func TestStreamIsCutOff(t *testing.T) {
 	position := func() int64 { n, _ := c.Get(ctx, "progress:log:{s}").Int64(); return n }
 	// feed begins to feed the lines, of which the feeder gets those that goOn is told, in tenths.
 	feed := func() (cmd *exec.Cmd, out *bytes.Buffer, goOn func(tenths int)) {
-		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log", "--addr", s.address())
+		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log", s.address())
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -249,7 +249,7 @@ func TestStreamIsRefused(t *testing.T) {
 			cmd.Process.Kill()
 			return nil
 		}
-		cmd.Args = append(cmd.Args, "--addr", p.Addr().String())
+		cmd.Args = append(cmd.Args, p.Addr().String())
 		cmd.Stdin = strings.NewReader(text.String())
 		cmd.Run()
 		p.set(func(*relay) {
@@ -310,7 +310,7 @@ func TestStreamOfEntries(t *testing.T) {
 			c.Do(ctx, "CMS.CINCRBY", "s", "clicks:"+m.ID, m.Values["page"], 1)
 		}
 	}
-	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from", "redis://"+addr+"/clicks", "--group", "g", "--addr", s.address())
+	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from", "redis://"+addr+"/clicks", "--group", "g", s.address())
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {

@@ -120,7 +120,7 @@ func TestTLSBackup(t *testing.T) {
 	s, ca := tlsServer(t)
 	cert, key := ca.Issue("client", time.Now().Add(time.Hour))
 	dir := filepath.Join(t.TempDir(), "copy")
-	args := []string{"backup", "--port", s.port(), "--tls", "--cacert", ca.File}
+	args := []string{"backup", s.address(), "--tls", "--cacert", ca.File}
 	if out, code := fbfkv(t, append(args, dir)...); code != 1 || !strings.Contains(out, "the connection failed") {
 		t.Errorf("without a certificate: status %d, %s", code, out)
 	}

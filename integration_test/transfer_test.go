@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -132,7 +133,7 @@ func TestImport(t *testing.T) {
 		func(cmd *exec.Cmd) { s.crash(); cmd.Process.Signal(os.Interrupt) },
 	} {
 		url := "redis://" + stalling(t, addr, int64(i+1)<<20) + "/3"
-		cmd := exec.Command(program, "import", url, "--addr", s.address())
+		cmd := exec.Command(program, "import", s.address(), url)
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		before := target.DBSize(ctx).Val()
@@ -150,7 +151,7 @@ func TestImport(t *testing.T) {
 	want["page:0"] = 7
 	delete(want, "page:5")
 	for i := range 3 {
-		out, stderr, status := transfer(t, "import", "redis://"+addr+"/3", "--addr", s.address())
+		out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr+"/3")
 		if status != 0 || !strings.Contains(out, "existed already and were left alone") || strings.Contains(out, "skipped") ||
 			i > 0 && !strings.HasPrefix(out, "imported 0 of 100000 keys ") {
 			t.Fatalf("run %d: %s%s, exit status %d", i, out, stderr, status)
@@ -168,7 +169,7 @@ func TestImport(t *testing.T) {
 	// --replace takes the source's values, and leaves the filter.
 	source.IncrBy(ctx, "with space 1", 10)
 	source.Del(ctx, "with space 6")
-	out, stderr, status := transfer(t, "import", "redis://"+addr+"/3", "--addr", s.address(), "--replace")
+	out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr+"/3", "--replace")
 	if status != 2 || !strings.Contains(out, "skipped \"page:5\": fbfkv says: WRONGTYPE") ||
 		!strings.Contains(out, "; 2 existed already and were replaced; 99996 existed already with the same value; 1 were skipped") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
@@ -210,7 +211,7 @@ func TestImportSkips(t *testing.T) {
 	}
 	source.LPush(ctx, "page:list", "1")
 	s := startServer(t)
-	out, stderr, status := transfer(t, "import", "redis://"+addr, "--addr", s.address(), "--match", "page:*")
+	out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match", "page:*")
 	for _, want := range []string{
 		`skipped "page:float": "1.5" is no signed 64-bit integer`, `skipped "page:plus": `, `skipped "page:padded": `,
 		`skipped "page:large": `, `skipped "page:empty": `, `skipped "page:list": not a string`, `skipped "page:text": "xxxxxxxxxxxxxxxxxxxxx" is`,
@@ -223,7 +224,7 @@ func TestImportSkips(t *testing.T) {
 	if status != 2 || stderr != "fbfkv: skipped keys: 8\n" || strings.Contains(out, "also not") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
-	if out, _, _ := transfer(t, "import", "redis://"+addr, "--addr", s.address()); !strings.Contains(out, `skipped "": fbfkv says: ERR key`) {
+	if out, _, _ := transfer(t, "import", s.address(), "redis://"+addr); !strings.Contains(out, `skipped "": fbfkv says: ERR key`) {
 		t.Error(out)
 	}
 
@@ -234,7 +235,7 @@ func TestImportSkips(t *testing.T) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := transfer(t, "import", "redis://"+addr, "--addr", s.address(), "--match", "short:*"); status != 0 {
+	if out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match", "short:*"); status != 0 {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	eventually(t, patience, "all have expired", func() bool { return s.client().DBSize(ctx).Val() == 2 })
@@ -249,7 +250,7 @@ func TestImportInterrupted(t *testing.T) {
 	source := redisClient(t, addr, 0)
 	fillOdd(t, source, 20_000)
 	s := startServer(t)
-	cmd := exec.Command(program, "import", "redis://"+stalling(t, addr, 400_000), "--addr", s.address())
+	cmd := exec.Command(program, "import", s.address(), "redis://"+stalling(t, addr, 400_000))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -302,11 +303,15 @@ func TestImportSources(t *testing.T) {
 		{[]string{"redis://" + cluster}, "is a node of a cluster and holds only a part of the keys: run import once for each", 1},
 		{[]string{"redis://" + cluster, "--cluster-node"}, "imported 1 of 1 keys", 0},
 		{[]string{"redis://" + s.address()}, "source and target are the same server", 1},
-		{[]string{"redis://" + cluster, "--addr", cluster}, "is not an fbfkv server: say with --addr where it is", 1},
-		{[]string{"redis://" + cluster, "--cluster-node", "--addr", "nowhere"}, `"nowhere" is not HOST:PORT`, 1},
-		{nil, "usage: fbfkv import SOURCE", 1},
+		{[]string{cluster, "redis://" + cluster}, "is not an fbfkv server: name yours before the source, as HOST:PORT", 1},
+		{[]string{"nowhere", "redis://" + cluster, "--cluster-node"}, `"nowhere" is not HOST:PORT`, 1},
+		{[]string{"a", "b"}, "usage: fbfkv import [HOST:PORT] SOURCE", 1},
 	} {
-		out, stderr, status := transfer(t, append([]string{"import", "--addr", s.address()}, c.args...)...)
+		args := append([]string{"import"}, c.args...)
+		if own := c.args[0] == cluster || c.args[0] == "nowhere"; !own {
+			args = slices.Insert(args, 1, s.address())
+		}
+		out, stderr, status := transfer(t, args...)
 		if status != c.status || !strings.Contains(out+stderr, c.want) || strings.Contains(out+stderr, "gehe") {
 			t.Errorf("import %q: %s%s, exit status %d, want %q and %d", c.args, out, stderr, status, c.want, c.status)
 		}
@@ -330,7 +335,7 @@ func TestExport(t *testing.T) {
 	host, port, _ := net.SplitHostPort(addr)
 	files := map[string]string{}
 	for _, format := range []string{"resp", "csv", "ndjson"} {
-		out, stderr, status := transfer(t, "export", "--addr", s.address(), "--format", format)
+		out, stderr, status := transfer(t, "export", s.address(), "--format", format)
 		if status != 2 || stderr != "skipped \"filter\": not a string\nfbfkv: skipped keys: 1\n" {
 			t.Errorf("%s: %s, exit status %d", format, stderr, status)
 		}
@@ -350,7 +355,7 @@ func TestExport(t *testing.T) {
 			t.Errorf("%s: %d counters, %d with an expiry; want %d and %d", format, len(got), len(gotEnds), len(want), len(ends))
 		}
 	}
-	out, stderr, status := transfer(t, "export", "--addr", s.address(), "--match", "with space 1", "--format", "csv")
+	out, stderr, status := transfer(t, "export", s.address(), "--match", "with space 1", "--format", "csv")
 	if want := "key,value,expires_unix_ms\nwith space 1,999998,\n"; out != want || status != 0 {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
@@ -420,14 +425,14 @@ func TestImportFilters(t *testing.T) {
 	target.want("+OK", "SET", "import:large", "1")
 	target.want("+OK", "BF.RESERVE", "large", "0.5", "10")
 	url := "redis://" + from.address()
-	out, stderr, status := transfer(t, "import", url, "--addr", to.address())
+	out, stderr, status := transfer(t, "import", to.address(), url)
 	if status != 2 || !strings.Contains(out, `skipped "sketch": not a string`) || !strings.Contains(out, `skipped "small": fbfkv has a key of type string`) ||
 		!strings.Contains(out, "imported 2 of 4 keys") {
 		t.Fatalf("%s%s, exit status %d", out, stderr, status)
 	}
 	target.want(":1", "DEL", "small")
 	for range 2 {
-		out, stderr, status = transfer(t, "import", url, "--addr", to.address())
+		out, stderr, status = transfer(t, "import", to.address(), url)
 	}
 	if status != 2 || !strings.Contains(out, "3 existed already and were left alone") {
 		t.Fatalf("%s%s, exit status %d", out, stderr, status)
@@ -443,7 +448,7 @@ func TestImportFilters(t *testing.T) {
 	}
 	target.want(":3", "DBSIZE")
 	source.do("BF.ADD", "small", "d")
-	if out, stderr, status = transfer(t, "import", url, "--addr", to.address(), "--match", "small", "--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
+	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small", "--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	target.want(":4", "BF.CARD", "small")

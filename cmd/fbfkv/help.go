@@ -26,13 +26,13 @@ Usage:
   fbfkv --check-config /etc/fbfkv.conf  print everything wrong with it, or ok
   fbfkv --appendfsync everysec          do not wait for the disk
   fbfkv check DIR                       check a data directory or a backup
-  fbfkv backup DIR                      copy a running server's data (-: stdout)
+  fbfkv backup [HOST:PORT] DIR          copy a running server's data (-: stdout)
   fbfkv restore BACKUP DIR              make a data directory of it (-: stdin)
   fbfkv verify BACKUP                   try whether a backup can be restored
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
-  fbfkv export                          write a server's counters to stdout
+  fbfkv export [HOST:PORT]              write a server's counters to stdout
   fbfkv stream train --cms KEY          feed stdin to a filter or sketch
-  fbfkv top HOST:PORT                   watch a server in a terminal
+  fbfkv top [HOST:PORT]                 watch a server in a terminal
   fbfkv healthcheck                     ask a running server whether it is ready
   fbfkv cluster COMMAND                 make a cluster of servers, look after it
   fbfkv region COMMAND                  make servers regions, look after them

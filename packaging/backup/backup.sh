@@ -13,5 +13,5 @@
 set -eu
 host=${FBFKV_HOST:-127.0.0.1} port=${FBFKV_PORT:-6379}
 to=$BACKUP_REMOTE/$(date -u +%Y%m%d-%H%M%S).fbfkv
-fbfkv backup --host "$host" --port "$port" --user "${FBFKV_USER:-}" - | rclone rcat "$to"
-rclone cat "$to" | fbfkv verify --addr "$host:$port" --user "${FBFKV_USER:-}" -
+fbfkv backup "$host:$port" --user "${FBFKV_USER:-}" - | rclone rcat "$to"
+rclone cat "$to" | fbfkv verify "$host:$port" --user "${FBFKV_USER:-}" -

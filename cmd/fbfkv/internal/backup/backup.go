@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,13 +17,6 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
-
-// options are the command's flags.
-type options struct {
-	host   string
-	port   int
-	server connect.Flags
-}
 
 const help = `Asks a running server for a consistent copy of its data (command BACKUP) and waits until
 it is complete. Clients go on meanwhile.
@@ -46,30 +37,28 @@ from it.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
-	var o options
+	var login connect.Flags
 	cmd := &cobra.Command{
-		Use:   "backup [--host H] [--port P] " + connect.Usage + " DIR|-",
+		Use:   "backup [HOST:PORT] DIR|- " + connect.Usage,
 		Short: "copy the data of a running server",
 		Long:  help,
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			addr, args := connect.Server(args, 1)
+			return backUp(addr, args[0], &login, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
-	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
-	o.server.Add(cmd.Flags())
+	login.Add(cmd.Flags())
 	return cmd
 }
 
-func (o *options) run(target string, stdout, stderr io.Writer) error {
-	addr := net.JoinHostPort(o.host, strconv.Itoa(o.port))
-	asking, err := o.server.Client(addr, 0)
+func backUp(addr, target string, login *connect.Flags, stdout, stderr io.Writer) error {
+	asking, err := login.Client(addr, 0)
 	if err != nil {
 		return err
 	}
 	defer asking.Close()
-	watching, err := o.server.Client(addr, 0)
+	watching, err := login.Client(addr, 0)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,18 @@ const PasswordVariable = "REDISCLI_AUTH"
 // Usage is the part of a usage line that shows the flags.
 const Usage = "[--user NAME] [--requirepass PASSWORD] [--tls [--cacert F] [--cert F --key F]]"
 
+// defaultAddr is the server that a subcommand means when it names none.
+const defaultAddr = "127.0.0.1:6379"
+
+// Server returns which server a subcommand's arguments name, HOST:PORT, and the other ones, of which there
+// are as many as it needs: the server comes first, and may be left out.
+func Server(args []string, others int) (addr string, rest []string) {
+	if len(args) > others {
+		return args[0], args[1:]
+	}
+	return defaultAddr, args
+}
+
 // Flags say how to log in to a server and how to use TLS.
 type Flags struct {
 	user, password string

@@ -23,27 +23,29 @@ a stream on standard input. The exit status is 0 if the backup is good.
 
 It needs room for the backup in the directory for temporary files (TMPDIR).
 
-With --addr it tells the server that made the stream that its backup of that time is good:
+With HOST:PORT it tells that server, which made the stream, that its backup of that time is good:
 INFO's backup_last_success_time, the metric fbfkv_backup_last_success_timestamp_seconds
 and the alert FbfkvNoBackup go by it.`
 
 // NewVerify returns the subcommand verify.
 func NewVerify() *cobra.Command {
 	var login connect.Flags
-	var addr string
 	cmd := &cobra.Command{
-		Use:   "verify [--addr HOST:PORT] " + connect.Usage + " BACKUP|-",
+		Use:   "verify [HOST:PORT] BACKUP|- " + connect.Usage,
 		Short: "try whether a backup can be restored",
 		Long:  verifyHelp,
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if addr != "" && args[0] != "-" {
-				return errors.New("--addr is for a stream (-): BACKUP DIR has told the server already")
+			from, addr := args[0], ""
+			if len(args) == 2 {
+				from, addr = args[1], args[0]
 			}
-			return verify(args[0], addr, &login, cmd)
+			if addr != "" && from != "-" {
+				return errors.New("a server is told of a stream (-) only: BACKUP DIR has told it already")
+			}
+			return verify(from, addr, &login, cmd)
 		},
 	}
-	cmd.Flags().StringVar(&addr, "addr", "", "the server to tell that its backup is good, as HOST:PORT (default: none)")
 	login.Add(cmd.Flags())
 	return cmd
 }

@@ -78,7 +78,7 @@ type run struct {
 // New returns the command.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stream train|query|dedup [flags]", Short: "feed a stream to a filter or sketch, or ask it", Long: help, Args: cobra.ExactArgs(1),
+		Use: "stream train|query|dedup [HOST:PORT] [flags]", Short: "feed a stream to a filter or sketch, or ask it", Long: help, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%q is not train, query or dedup", args[0])
 		},
@@ -105,8 +105,9 @@ func New() *cobra.Command {
 	} {
 		r := new(run)
 		c := &cobra.Command{
-			Use: sub.use + " [flags]", Short: sub.short, Long: help, Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error {
+			Use: sub.use + " [HOST:PORT] [flags]", Short: sub.short, Long: help, Args: cobra.MaximumNArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				r.addr, _ = connect.Server(args, 0)
 				r.out = cmd.OutOrStdout()
 				return r.run(cmd.InOrStdin(), cmd.ErrOrStderr(), sub.prepare)
 			},
@@ -117,7 +118,6 @@ func New() *cobra.Command {
 		c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such as user.id")
 		c.Flags().StringVar(&r.from, "from", "", "read a Redis Stream: redis://HOST:PORT/STREAM")
 		c.Flags().StringVar(&r.group, "group", "", "the stream's consumer group")
-		c.Flags().StringVar(&r.addr, "addr", "127.0.0.1:6379", "HOST:PORT of the fbfkv server")
 		r.login.Add(c.Flags())
 		sub.flags(r, c)
 		cmd.AddCommand(c)

@@ -35,15 +35,12 @@ func New() *cobra.Command {
 	var login connect.Flags
 	var interval time.Duration
 	cmd := &cobra.Command{
-		Use:   "top [--interval DURATION] " + connect.Usage + " [HOST:PORT]",
+		Use:   "top [HOST:PORT] [--interval DURATION] " + connect.Usage,
 		Short: "watch a server in a terminal",
 		Long:  help,
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr := "127.0.0.1:6379"
-			if len(args) > 0 {
-				addr = args[0]
-			}
+			addr, _ := connect.Server(args, 0)
 			client, err := login.Client(addr, patience)
 			if err != nil {
 				return err

@@ -46,25 +46,28 @@ var formats = map[string]func(*bufio.Writer) func(key string, value, expires int
 // NewExport returns the subcommand.
 func NewExport() *cobra.Command {
 	var (
-		w            = walk{stage: "exporting", expiry: "PEXPIRETIME"}
-		addr, format string
-		dir          string
-		server       connect.Flags
+		w           = walk{stage: "exporting", expiry: "PEXPIRETIME"}
+		format, dir string
+		server      connect.Flags
 	)
 	cmd := &cobra.Command{
-		Use:   "export [--format resp|csv|ndjson] [--match P] [--addr HOST:PORT | --dir DIR] " + connect.Usage,
+		Use:   "export [HOST:PORT | --dir DIR] [--format resp|csv|ndjson] [--match P] " + connect.Usage,
 		Short: "write the counters of a server, or of a damaged directory, to standard output",
 		Long:  exportHelp,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			begin, ok := formats[format]
 			if !ok {
 				return fmt.Errorf("--format is resp, csv or ndjson, not %q", format)
+			}
+			if dir != "" && len(args) > 0 {
+				return errors.New("export reads either a server or, with --dir, a directory")
 			}
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), maxBuffered)
 			if dir != "" {
 				return exportDir(dir, out, begin(out), cmd.ErrOrStderr())
 			}
+			addr, _ := connect.Server(args, 0)
 			if w.client, err = server.Client(addr, replyTimeout); err != nil {
 				return err
 			}
@@ -72,9 +75,8 @@ func NewExport() *cobra.Command {
 			return w.export(out, begin(out), cmd.ErrOrStderr())
 		},
 	}
-	addFlags(cmd, &w, &addr, &server)
+	addFlags(cmd, &w, &server)
 	cmd.Flags().StringVar(&dir, "dir", "", "read this data directory, which no server has open")
-	cmd.MarkFlagsMutuallyExclusive("dir", "addr")
 	cmd.MarkFlagsMutuallyExclusive("dir", "match")
 	cmd.Flags().StringVar(&format, "format", "resp", "what to write: resp, csv or ndjson")
 	return cmd

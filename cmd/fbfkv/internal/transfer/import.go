@@ -52,16 +52,17 @@ type importer struct {
 func NewImport() *cobra.Command {
 	var m importer
 	cmd := &cobra.Command{
-		Use:   "import SOURCE [--match P] [--addr HOST:PORT] [--replace] [--cluster-node] " + connect.Usage,
+		Use:   "import [HOST:PORT] SOURCE [--match P] [--replace] [--cluster-node] " + connect.Usage,
 		Short: "copy counters and Bloom filters from a Redis",
 		Long:  importHelp,
-		Args:  cobra.ExactArgs(1),
+		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m.out = cmd.OutOrStdout()
+			m.addr, args = connect.Server(args, 1)
 			return m.run(args[0], cmd.ErrOrStderr())
 		},
 	}
-	addFlags(cmd, &m.walk, &m.addr, &m.server)
+	addFlags(cmd, &m.walk, &m.server)
 	cmd.Flags().BoolVar(&m.replace, "replace", false, "also set counters that exist already")
 	cmd.Flags().StringVar(&m.secretFile, "source-password-file", "", "a file with the source's password")
 	cmd.Flags().BoolVar(&m.clusterNode, "cluster-node", false, "import the part of the keys that a node of a Redis cluster holds")
@@ -69,9 +70,8 @@ func NewImport() *cobra.Command {
 }
 
 // addFlags declares what both commands have.
-func addFlags(cmd *cobra.Command, w *walk, addr *string, server *connect.Flags) {
+func addFlags(cmd *cobra.Command, w *walk, server *connect.Flags) {
 	cmd.Flags().StringVar(&w.match, "match", "*", "copy only keys that match a pattern, as SCAN's")
-	cmd.Flags().StringVar(addr, "addr", "127.0.0.1:6379", "HOST:PORT of the fbfkv server")
 	server.Add(cmd.Flags())
 }
 
@@ -145,7 +145,7 @@ func (m *importer) checkServers() error {
 		return err
 	}
 	if target != nil && target["fbfkv_version"] == "" {
-		return fmt.Errorf("%s is not an fbfkv server: say with --addr where it is", m.addr)
+		return fmt.Errorf("%s is not an fbfkv server: name yours before the source, as HOST:PORT", m.addr)
 	}
 	source, err := describe(m.client)
 	if err != nil {
