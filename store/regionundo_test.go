@@ -212,6 +212,25 @@ func TestManyTwins(t *testing.T) {
 	}
 }
 
+// TestStateTellsOwed: the state of a region tells what it owes, be the key in memory or in a row, so that its heir can take it back.
+func TestStateTellsOwed(t *testing.T) {
+	t.Parallel()
+	for _, save := range []bool{false, true} {
+		w := newManyTwins(t, 3)
+		w.openAgain(w.loser, save)
+		third := w.r[2]
+		w.take(third, w.r[0])
+		for _, page := range w.pagesOf(third, w.loser, part.Region(w.loser.n), 1<<20, nil).raw {
+			_, err := third.s.TakeState(page)
+			must(t, err)
+		}
+		w.owes(fmt.Sprint("the third has the state, saved ", save), third, twinsOfOne-part.MaxUndo)
+		w.loseOne(w.loser.n, 2)
+		w.finish()
+		w.ends(twinsOfOne)
+	}
+}
+
 // TestHotTwins: what a key's merge logs does not grow with its take-backs.
 func TestHotTwins(t *testing.T) {
 	t.Parallel()

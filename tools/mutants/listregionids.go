@@ -150,6 +150,20 @@ var regionIDMutants = []mutant{
 		packages: "./store", tests: "TestManyTwins",
 	},
 	{
+		guarantee: "take-back", name: "what a region owes it does not tell with its state",
+		file:     "store/takestate.go",
+		old:      "	for i := range k.owed { // behind the parts\n",
+		new:      "	for i := range k.owed[:0] {\n",
+		packages: "./store", tests: "TestStateTellsOwed",
+	},
+	{
+		guarantee: "take-back", name: "what a region owes of a key in a row it does not tell with its state",
+		file:     "store/regionstate.go",
+		old:      "					k.parts = k.row.asParts(self)\n				}\n				k.owed = p.regions.owedToTell(k.key)\n",
+		new:      "					k.parts = k.row.asParts(self)\n				}\n",
+		packages: "./store", tests: "TestStateTellsOwed",
+	},
+	{
 		guarantee: "take-back", name: "a lone heir that owes much stops to take it back",
 		file:     "store/regionowed.go",
 		old:      "			p.regions.news++ // the cycle",
