@@ -116,6 +116,8 @@ func TestAnswerIsNoEvidence(t *testing.T) {
 	}{
 		{"own log", ErrAhead, says(own, func() uint64 { return d.a.s.LastOf(n) + 1 })},
 		{"own log, far", ErrStream, says(own, func() uint64 { return d.a.s.LastOf(n) + MaxAhead + 1 })},
+		{"own log, another partition", ErrAhead, says(RegionSource{0, 1 - n}, func() uint64 { return d.a.s.LastOf(1-n) + 1 })},
+		{"own log, no partition", ErrStream, says(RegionSource{0, 2}, func() uint64 { return 1 })},
 		{"a third region", ErrStream, says(RegionSource{2, 0}, func() uint64 { return MaxAhead + 1 })},
 		{"its own log", ErrStream, func(p *pulled, w *sectionWriter) { p.upTo += MaxAhead }},
 	} {

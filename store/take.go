@@ -266,7 +266,13 @@ func (t *taker) entry(e *pulledEntry) error {
 
 // checkSaid refuses what a region says that it has taken if that cannot be. The partition is locked.
 func (s *Store) checkSaid(p *partition, by part.Region, said RegionTaken) error {
-	if said.RegionSource == (RegionSource{p.self(), p.id}) {
+	switch {
+	case said.Region != p.self():
+	case int(said.Partition) >= len(s.partitions):
+		return streamError("region %d names partition %d of this one, which has %d", by, said.Partition, len(s.partitions))
+	case said.Partition != p.id: // one partition there reads several here; nothing was told but what is committed
+		return s.checkAhead(by, said.Seq, s.partitions[said.Partition].committed.upTo())
+	default:
 		return s.checkAhead(by, said.Seq, p.seq)
 	}
 	if known := p.regions.cursors[said.RegionSource]; EntriesBetween(known, said.Seq) > MaxAhead {

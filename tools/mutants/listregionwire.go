@@ -94,6 +94,13 @@ var regionWireMutants = []mutant{
 		packages: "./store", tests: "TestAnswerIsNoEvidence",
 	},
 	{
+		guarantee: "G1", name: "a region believes that others have entries which another of its partitions has not got",
+		file:     "store/take.go",
+		old:      "		return s.checkAhead(by, said.Seq, s.partitions[said.Partition].committed.upTo())\n",
+		new:      "		return nil\n",
+		packages: "./store", tests: "TestAnswerIsNoEvidence",
+	},
+	{
 		guarantee: "G1", name: "a state says that others have entries which a region has not got, and is believed",
 		file:     "store/takestate.go",
 		old:      "		for _, said := range d.vector {\n",
