@@ -39,6 +39,13 @@ var catchupMutants = []mutant{
 		packages: "./cluster", tests: "TestFetch",
 	},
 	{
+		guarantee: "G4", name: "a fetched file stays whose fsync failed",
+		file:     "cluster/catchupfetch.go",
+		old:      "		return 0, errors.Join(err, disk.RemoveIfExists(fsys, path))\n",
+		new:      "		return 0, err\n",
+		packages: "./cluster", tests: "TestFetchBadSync",
+	},
+	{
 		guarantee: "G4", name: "files that were fetched are not durable",
 		file:     "cluster/catchupfetch.go",
 		old:      "	if err = out.Sync(); err != nil {\n",
