@@ -24,6 +24,11 @@ func keepsLost(from, to uint64) error {
 		"(fbfkv cluster recover)", from, to)
 }
 
+// errWentOn is why a node stands aside whose shard goes on without what the others have acknowledged to it.
+var errWentOn = errors.New("this node has what its shard has lost: the other nodes lack operations that they have acknowledged, since their directories " +
+	"went back in time, and they go on without this one. This node takes part in nothing. Do not wipe it and do not replace it before you have " +
+	"what it has (fbfkv cluster recover)")
+
 // StandAside ends every connection, and refuses new ones for a reason.
 func (n *Net) StandAside(reason error) {
 	if !n.aside.CompareAndSwap(nil, &reason) {
@@ -74,11 +79,24 @@ func (n *Net) identity() identity {
 	return i
 }
 
+// TakesPart has f say whether this node is one of a majority that works: then it does not stand aside at the word of
+// a single other one. If the directories of a majority went back in time, the node that remembers what they have
+// acknowledged stands aside itself: what they lost is lost, and there it is kept.
+func (n *Net) TakesPart(f func() bool) { n.takesPart.Store(&f) }
+
+// isOfMajority reports whether this node is one of a majority that works.
+func (n *Net) isOfMajority() bool {
+	f := n.takesPart.Load()
+	return f != nil && (*f)()
+}
+
 // heard takes in why another node refuses this one, which may be more than that the two do not talk.
 func (n *Net) heard(code answer) {
 	switch {
-	case code == olderDirectory:
+	case code == olderDirectory && !n.isOfMajority():
 		n.StandAside(errOlder)
+	case code == goesOn && !n.isOfMajority():
+		n.StandAside(errWentOn)
 	case code == removed && n.o.Removed != nil:
 		n.o.Removed()
 	}
@@ -118,6 +136,42 @@ func (n *Node) end() (p place, err error) {
 
 // lost is told that the shard's leader has other entries in the place of some that were committed.
 func (n *Node) lost(from, to uint64) { n.o.Net.StandAside(keepsLost(from, to)) }
+
+// contradicts reports whether the leader has an entry at a place that was committed, beside which what was committed here
+// cannot be; zero: it knows of none. Then this node stands aside, and keeps what it has.
+func (n *Node) contradicts(theirs place) bool {
+	at := n.log.Applied()
+	term, err := n.termOf(at)
+	if err != nil {
+		meta, err := n.o.Stable.Last()
+		if err != nil || meta == nil || meta.Index != at {
+			return false
+		}
+		term = meta.Term
+	}
+	own := place{term, at}
+	if t, err := n.termOf(theirs.Index); err == nil && theirs.Index < at {
+		own = place{t, theirs.Index}
+	}
+	if theirs == (place{}) || !own.excludes(theirs) {
+		return false
+	}
+	n.lost(min(theirs.Index, at), at)
+	return true
+}
+
+// takesPart reports whether this node is one of a majority that works: it decides, or follows a leader of which it knows that
+// something was committed in its term.
+func (n *Node) takesPart() bool {
+	if n.Leads() {
+		return true
+	}
+	if n.raft.State() != raft.Follower || time.Since(n.raft.LastContact()) > n.o.Timeout {
+		return false
+	}
+	term, err := n.termOf(n.raft.CommitIndex())
+	return err == nil && term == n.raft.CurrentTerm()
+}
 
 // witness is the net's, nil if it has none.
 func (n *Node) witness() *Witness { return n.o.Net.o.Witness }

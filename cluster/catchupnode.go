@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -124,6 +125,9 @@ func (n *Node) onSnapshot(q *raft.InstallSnapshotRequest) (*raft.InstallSnapshot
 		return a, nil
 	}
 	a.Term = q.Term
+	if n.contradicts(place{q.LastLogTerm, q.LastLogIndex}) {
+		return a, errKeepsLost
+	}
 	if q.LastLogIndex <= n.log.Applied() {
 		a.Success = true
 		return a, nil
@@ -240,22 +244,26 @@ func (n *Node) dialLeader(ctx context.Context) (net.Conn, error) {
 
 // examine opens what was fetched, and notes where its log is.
 func (n *Node) examine(dir string, m *manifest) error {
-	at, lastTerm, err := examineCut(n.o.FS, dir, n.st.Meta(), m)
+	at, lastTerm, nearest, err := examineCut(n.o.FS, dir, n.st.Meta(), m, n.log.Applied())
+	if err == nil && slices.ContainsFunc(nearest[:], n.contradicts) {
+		return errKeepsLost
+	}
 	if err == nil {
 		n.files.fetched.Store(&fetched{manifest: m, at: at, lastTerm: lastTerm})
 	}
 	return err
 }
 
-// examineCut opens a directory that has the files of a manifest, and returns where its log is.
-func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest) (at cutPosition, lastTerm uint64, err error) {
+// examineCut opens a directory that has the files of a manifest, and returns where its log is, the place of its committed entry that is
+// nearest to an index, and the one at which the reign of that began.
+func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest, index uint64) (at cutPosition, lastTerm uint64, nearest [2]place, err error) {
 	db, err := persistence.OpenReadOnly(persistence.Options{FS: fsys, Dir: dir, Sections: Sections, Fatal: func(error) {}})
 	if err != nil {
-		return at, 0, err
+		return at, 0, nearest, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if meta := db.Meta(); meta.Seed != own.Seed || meta.Partitions != own.Partitions {
-		return at, 0, errors.New("they are another cluster's")
+		return at, 0, nearest, errors.New("they are another cluster's")
 	}
 	log := db.Log()
 	first, last := log.EntryBounds()
@@ -265,15 +273,19 @@ func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest) (at 
 	}
 	at.applied = log.Applied()
 	if last == 0 || first > before+1 || at.applied < before {
-		return at, 0, fmt.Errorf("%w: the log has entries %d to %d, of which %d are applied, behind a snapshot of %d", persistence.ErrCorrupt, first, last, at.applied, before)
+		return at, 0, nearest, fmt.Errorf("%w: the log has entries %d to %d, of which %d are applied, behind a snapshot of %d", persistence.ErrCorrupt, first, last, at.applied, before)
 	}
 	var e oplog.Entry
 	if err := log.Entry(at.applied, &e); err != nil {
-		return at, 0, err
+		return at, 0, nearest, err
 	}
 	at.appliedTerm = e.Term
+	if err := log.Entry(min(max(index, first), at.applied), &e); err != nil {
+		return at, 0, nearest, err
+	}
+	nearest = [2]place{{e.Term, e.Index}, place(e.Reign)}
 	err = log.Entry(last, &e)
-	return at, e.Term, err
+	return at, e.Term, nearest, err
 }
 
 // noteSwap notes that the node takes what it has fetched, if it is to do so. Raft is shut

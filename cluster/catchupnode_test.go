@@ -243,7 +243,7 @@ func TestCutSaysWhatIsApplied(t *testing.T) {
 	at, err := n.beginCut()
 	must(t, err)
 	must(t, n.st.Cut())
-	copied, _, err := examineCut(n.o.FS, n.st.CutDir(), n.st.Meta(), &manifest{Snapshot: at.snapshot})
+	copied, _, _, err := examineCut(n.o.FS, n.st.CutDir(), n.st.Meta(), &manifest{Snapshot: at.snapshot}, 0)
 	must(t, err)
 	if copied.applied < at.applied {
 		t.Errorf("the copy says that entries are applied to %d, and they were to %d", copied.applied, at.applied)

@@ -99,6 +99,7 @@ type Net struct {
 	refused   refusals
 	end       atomic.Pointer[place] // SetEnd
 	aside     atomic.Pointer[error] // why it stands aside
+	takesPart atomic.Pointer[func() bool]
 
 	mu       sync.Mutex
 	closed   bool

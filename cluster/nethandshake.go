@@ -134,6 +134,7 @@ const (
 	olderDirectory
 	removed
 	standsAside
+	goesOn
 )
 
 // refusal is why two nodes do not talk: what one of them has found wrong with the other.
@@ -166,6 +167,8 @@ func (r *refusal) Error() string {
 		return "the node that dials was removed from the cluster"
 	case standsAside:
 		return "it takes part in nothing at present, and fbfkv cluster status says why"
+	case goesOn:
+		return "its directory is older than one that ran before, and it works in a majority all the same"
 	}
 	return fmt.Sprintf("refused with the unknown code %d", r.code)
 }
@@ -303,6 +306,9 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 			refused.code = removed
 		}
 		return nil, refused
+	}
+	if h.kind == KindOlder && n.isOfMajority() {
+		return nil, &refusal{code: goesOn, cause: "it says that this node's directory is older than one that ran before, and this node works in a majority"}
 	}
 	if refused := n.o.Witness.meet(h.from); refused != nil {
 		return nil, refused

@@ -213,6 +213,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 	if w := n.witness(); w != nil {
 		w.refreshBy(n.noteProgress)
 	}
+	n.o.Net.TakesPart(n.takesPart)
 	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
 	return nil
 }

@@ -37,6 +37,12 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.Term, o.Term), cmp.Compare(p.Index, o.Index))
 }
 
+// excludes reports whether no log can have entries at both places: the terms in a log ascend.
+func (p place) excludes(o place) bool {
+	byIndex, byTerm := cmp.Compare(p.Index, o.Index), cmp.Compare(p.Term, o.Term)
+	return byTerm != 0 && byTerm != byIndex
+}
+
 func later(a, b place) place {
 	if a.compare(b) < 0 {
 		return b

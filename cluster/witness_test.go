@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // TestPast: a directory is allowed if it shows a start that is not lower, and a log that ended where everything ends that was
@@ -284,16 +287,20 @@ func TestNoFalseRefusal(t *testing.T) {
 	s.awaitApplied()
 }
 
-// TestKeepsWhatIsLost: two nodes lost what the third has acknowledged, and go on. It says that it has that, and keeps it.
-func TestKeepsWhatIsLost(t *testing.T) {
-	s := newShard(t, 3)
-	leader, others := s.followers()
+// loseCommitted puts the directories of all nodes but the leader back to what they were before an operation, and returns the leader,
+// which is not running, once the others have gone on without it.
+func (s *shard) loseCommitted(ops int) (leader *replica, others []*replica) {
+	s.t.Helper()
+	leader, others = s.followers()
 	s.mustAdd("k", "before")
 	s.awaitApplied()
 	copies := []*vfs.MemFS{others[0].copyRunning(), others[1].copyRunning()}
-	s.mustAdd("k", "lost")
+	for i := range ops {
+		s.mustAdd("k", fmt.Sprint("lost", i))
+	}
 	for _, m := range others {
 		s.awaitTold(m, leader)
+		s.awaitTold(leader, m)
 	}
 	s.awaitApplied()
 	leader.stop()
@@ -305,23 +312,112 @@ func TestKeepsWhatIsLost(t *testing.T) {
 		m.start()
 	}
 	if op := s.mustAdd("k", "after"); op.Value != 2 {
-		t.Fatalf("the counter is %d: nothing was lost", op.Value)
+		s.t.Fatalf("the counter is %d: nothing was lost", op.Value)
 	}
-	// What the leader remembers of the others is gone, too: it would refuse them.
-	stable, err := OpenStable(leader.fs, "d")
-	must(t, err)
-	must(t, errors.Join(stable.Set([]byte(witnessValue), nil), stable.Close()))
-	leader.start()
-	n := leader.running()
+	return leader, others
+}
+
+// forgets has a node that does not run remember nothing of the others: otherwise it would refuse those that are older.
+func (m *replica) forgets() {
+	stable, err := OpenStable(m.fs, "d")
+	must(m.s.t, err)
+	must(m.s.t, errors.Join(stable.Set([]byte(witnessValue), nil), stable.Close()))
+}
+
+// keepsLost waits until a node says that it has what the shard has lost, and keeps it. The others go on.
+func (s *shard) keepsLost(m *replica, others []*replica) {
+	s.t.Helper()
+	n := m.running()
 	_, end := n.log.EntryBounds()
-	await(t, "it stands aside", func() bool { return n.Status().Aside != nil })
+	await(s.t, "it stands aside", func() bool { return n.Status().Aside != nil })
 	if err := n.Status().Aside; !strings.Contains(err.Error(), "has what its shard has lost") || !strings.Contains(err.Error(), "Do not wipe it") {
-		t.Error(err)
+		s.t.Error(err)
 	}
-	if _, after := n.log.EntryBounds(); after != end {
-		t.Errorf("its log ends with %d, and ended with %d", after, end)
+	if _, after := n.log.EntryBounds(); after != end || m.restarted.Load() > 0 {
+		s.t.Errorf("its log ends with %d, and ended with %d", after, end)
 	}
 	s.mustAdd("k", "on")
+	for _, o := range others {
+		if err := o.running().Status().Aside; err != nil {
+			s.t.Errorf("node %s stands aside: %v", o.id[39:], err)
+		}
+	}
+}
+
+// TestKeepsWhatIsLost: two nodes lost what the third has acknowledged, and go on. It says that it has that, and keeps it.
+func TestKeepsWhatIsLost(t *testing.T) {
+	s := newShard(t, 3)
+	leader, others := s.loseCommitted(1)
+	leader.forgets()
+	leader.start()
+	s.keepsLost(leader, others)
+}
+
+// TestReturnsAlone: the same, and the third remembers what the others had acknowledged. It does not make them stand aside, who are
+// all that works.
+func TestReturnsAlone(t *testing.T) {
+	s := newShard(t, 3)
+	leader, others := s.loseCommitted(1)
+	leader.start()
+	s.keepsLost(leader, others)
+}
+
+// TestMajorityIsNotToldAway: a node stands aside at another's word, unless it works in a majority.
+func TestMajorityIsNotToldAway(t *testing.T) {
+	for code, want := range map[answer]error{olderDirectory: errOlder, goesOn: errWentOn} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		n, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: FormatLevel}, Secret: testSecret})
+		must(t, err)
+		works := true
+		n.TakesPart(func() bool { return works })
+		if n.heard(code); n.Aside() != nil {
+			t.Errorf("a node of a majority stands aside: %v", n.Aside())
+		}
+		works = false
+		if n.heard(code); !errors.Is(n.Aside(), want) {
+			t.Errorf("another node: %v, want %v", n.Aside(), want)
+		}
+		must(t, n.Close())
+	}
+}
+
+// TestKeepsWhatIsLostAndTrimmed: the same, and the others do not have the entries any more that took the place of those that were lost.
+func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
+	for name, ops := range map[string]int{"the log is shorter": 10, "the log is longer": 100} {
+		t.Run(name, func(t *testing.T) {
+			s := newShard(t, 3)
+			leader, others := s.loseCommitted(50)
+			for i := range ops {
+				s.mustAdd("k", fmt.Sprint("more", i))
+			}
+			s.trimLogs()
+			for _, m := range others {
+				l := m.running().log
+				first, _ := l.EntryBounds()
+				var e oplog.Entry
+				if must(t, l.Entry(first, &e)); e.Reign.Index > 50 {
+					t.Skip("the others elected again meanwhile: nothing shows that something was lost")
+				}
+			}
+			leader.forgets()
+			leader.start()
+			s.keepsLost(leader, others)
+		})
+	}
+}
+
+// TestPlacesExclude: committed entries of one log have terms that ascend.
+func TestPlacesExclude(t *testing.T) {
+	p := place{3, 10}
+	for o, want := range map[place]bool{
+		{3, 10}: false, {3, 9}: false, {3, 11}: false, {2, 9}: false, {4, 11}: false,
+		{2, 10}: true, {4, 10}: true, {2, 11}: true, {4, 9}: true,
+	} {
+		if p.excludes(o) != want || o.excludes(p) != want {
+			t.Errorf("%v and %v: want %v", p, o, want)
+		}
+	}
 }
 
 // TestIdleShardTellsNothing: an entry that tells of the others is not followed by one that tells of it.
