@@ -15,9 +15,11 @@ import (
 // guesses a second however many connections it opens. A right password is
 // answered at once.
 //
-// Those who guess must not lock others out. An address from which somebody has
-// logged in within the last hour is under no cap, whoever else fails from it;
-// the cap for all addresses together refuses only those that have failed of late.
+// Guessers must not lock others out. A user who has logged in from an address within
+// the last hour is under no cap there, whoever else fails from it; the cap for all
+// addresses together refuses only those that have failed of late. One user's login frees
+// no other user of the address: otherwise anybody with an account could guess an
+// administrator's password without a cap.
 const (
 	firstDelay    = 10 * time.Millisecond
 	longestDelay  = 2 * time.Second
@@ -25,8 +27,8 @@ const (
 	maxWaiting    = 16               // replies held back, for one address
 	maxWaitingAll = 512              // and for all of them
 	maxSources    = 4096             // addresses that failed and are remembered
-	maxTrusted    = 4096             // and addresses that logged in
-	trustTime     = time.Hour        // for which an address is trusted after a login
+	maxTrusted    = 4096             // and users of addresses that logged in
+	trustTime     = time.Hour        // for which a user of an address is trusted after a login
 	maxFailures   = 10               // of one connection, which is closed then
 )
 
@@ -35,10 +37,13 @@ const (
 type loginGuard struct {
 	mu      sync.Mutex
 	sources map[string]*loginSource // that failed
-	waiting int                     // of sources that are not trusted
-	trusted map[string]time.Time    // when somebody last logged in from there
+	waiting int                     // of logins that are not trusted
+	trusted map[origin]time.Time    // when the user last logged in from there
 	swept   time.Time               // when those of an hour ago were last forgotten
 }
+
+// origin is a user at an address.
+type origin struct{ source, user string }
 
 // loginSource is one address.
 type loginSource struct {
@@ -63,61 +68,61 @@ func sourceOf(addr string) string {
 	return ip.String()
 }
 
-// admits reports whether a login from a source may be tried.
-func (g *loginGuard) admits(source string, now time.Time) bool {
+// admits reports whether a login may be tried.
+func (g *loginGuard) admits(o origin, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.sources[source]
-	if s == nil || g.trusts(source, now) {
+	s := g.sources[o.source]
+	if s == nil || g.trusts(o, now) {
 		return true
 	}
 	return s.waiting < maxWaiting && (g.waiting < maxWaitingAll || s.decayed(now) == 0)
 }
 
-// trusts reports whether somebody has logged in from a source of late; g.mu is held.
-func (g *loginGuard) trusts(source string, now time.Time) bool {
-	at, ok := g.trusted[source]
+// trusts reports whether the user has logged in from there of late; g.mu is held.
+func (g *loginGuard) trusts(o origin, now time.Time) bool {
+	at, ok := g.trusted[o]
 	return ok && now.Sub(at) < trustTime
 }
 
-// trust notes that somebody has logged in from a source with a password.
-func (g *loginGuard) trust(source string, now time.Time) {
+// trust notes that a user has logged in with a password.
+func (g *loginGuard) trust(o origin, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.trusted == nil {
-		g.trusted = map[string]time.Time{}
+		g.trusted = map[origin]time.Time{}
 	}
-	if _, known := g.trusted[source]; !known && len(g.trusted) >= maxTrusted {
+	if _, known := g.trusted[o]; !known && len(g.trusted) >= maxTrusted {
 		g.distrust(now)
 	}
-	g.trusted[source] = now
+	g.trusted[o] = now
 }
 
-// distrust makes room for another trusted address: those that are trusted no more
+// distrust makes room for another trusted user: those that are trusted no more
 // go, or else any one. It looks at all of them at most once a second.
 func (g *loginGuard) distrust(now time.Time) {
 	if now.Sub(g.swept) >= time.Second {
 		g.swept = now
-		for source := range g.trusted {
-			if !g.trusts(source, now) {
-				delete(g.trusted, source)
+		for o := range g.trusted {
+			if !g.trusts(o, now) {
+				delete(g.trusted, o)
 			}
 		}
 	}
-	for source := range g.trusted {
+	for o := range g.trusted {
 		if len(g.trusted) < maxTrusted {
 			return
 		}
-		delete(g.trusted, source)
+		delete(g.trusted, o)
 	}
 }
 
 // failed counts a failed login and returns for how long its reply is held
 // back; done must be called then.
-func (g *loginGuard) failed(source string, now time.Time) (delay time.Duration, done func()) {
+func (g *loginGuard) failed(o origin, now time.Time) (delay time.Duration, done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.sources[source]
+	s := g.sources[o.source]
 	if s == nil {
 		if len(g.sources) >= maxSources {
 			g.forget(now)
@@ -126,12 +131,12 @@ func (g *loginGuard) failed(source string, now time.Time) (delay time.Duration, 
 		if g.sources == nil {
 			g.sources = map[string]*loginSource{}
 		}
-		g.sources[source] = s
+		g.sources[o.source] = s
 	}
 	s.failures = min(s.decayed(now)+1, 64)
 	s.last = now
 	all := 1
-	if g.trusts(source, now) {
+	if g.trusts(o, now) {
 		all = 0
 	}
 	s.waiting++
@@ -169,15 +174,15 @@ func (g *loginGuard) forget(now time.Time) {
 // authenticate makes the client a user if the password is right, or returns
 // the error to answer. A wrong one keeps the client waiting.
 func (c *Context) authenticate(user, password []byte) error {
-	source := sourceOf(c.Session.Addr)
+	from := origin{sourceOf(c.Session.Addr), string(user)}
 	guard := &c.Server.logins
-	if !guard.admits(source, time.Now()) {
+	if !guard.admits(from, time.Now()) {
 		c.Session.closing.Store(true)
 		return errTooManyLogins
 	}
 	if account, ok := c.Server.Users.Authenticate(string(user), password); ok {
 		if !account.User().NoPass() { // else everyone could
-			guard.trust(source, time.Now())
+			guard.trust(from, time.Now())
 		}
 		c.Session.login(account)
 		return nil
@@ -185,7 +190,7 @@ func (c *Context) authenticate(user, password []byte) error {
 	if c.Session.failures++; c.Session.failures >= maxFailures {
 		c.Session.closing.Store(true)
 	}
-	delay, done := guard.failed(source, time.Now())
+	delay, done := guard.failed(from, time.Now())
 	defer done()
 	if c.tx.solo {
 		c.Session.lastCmd.Store(c.table.named("exec"))

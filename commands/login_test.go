@@ -18,7 +18,7 @@ func TestLoginDelays(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var last time.Duration
 	for i := range 20 {
-		delay, done := g.failed("a", now)
+		delay, done := g.failed(origin{source: "a"}, now)
 		done()
 		if delay < last || delay < firstDelay || delay > longestDelay {
 			t.Errorf("failure %d is held back for %v after %v", i, delay, last)
@@ -28,18 +28,18 @@ func TestLoginDelays(t *testing.T) {
 	if last != longestDelay {
 		t.Errorf("the longest delay is %v", last)
 	}
-	if delay, done := g.failed("b", now); delay != firstDelay {
+	if delay, done := g.failed(origin{source: "b"}, now); delay != firstDelay {
 		t.Errorf("another address waits %v", delay)
 	} else {
 		done()
 	}
-	if delay, done := g.failed("a", now.Add(time.Hour)); delay != firstDelay {
+	if delay, done := g.failed(origin{source: "a"}, now.Add(time.Hour)); delay != firstDelay {
 		t.Errorf("an hour later: %v", delay)
 	} else {
 		done()
 	}
 	for i := range 3 * maxSources {
-		_, done := g.failed(fmt.Sprint(i), now)
+		_, done := g.failed(origin{source: fmt.Sprint(i)}, now)
 		done()
 	}
 	if len(g.sources) > maxSources {
@@ -54,14 +54,14 @@ func TestLoginWaitersAreBounded(t *testing.T) {
 	now := time.Now()
 	var done []func()
 	fail := func(name string) (n int) {
-		for g.admits(name, now) {
-			_, d := g.failed(name, now)
+		for g.admits(origin{source: name}, now) {
+			_, d := g.failed(origin{source: name}, now)
 			done = append(done, d)
 			n++
 		}
 		return n
 	}
-	_, forgiven := g.failed("old", now.Add(-time.Minute))
+	_, forgiven := g.failed(origin{source: "old"}, now.Add(-time.Minute))
 	forgiven()
 	for source := 0; g.waiting < maxWaitingAll; source++ {
 		if n := fail(fmt.Sprint(source)); n > maxWaiting {
@@ -80,7 +80,7 @@ func TestLoginWaitersAreBounded(t *testing.T) {
 	for _, d := range done {
 		d()
 	}
-	if !g.admits("0", now) || g.waiting != 0 {
+	if !g.admits(origin{source: "0"}, now) || g.waiting != 0 {
 		t.Error("who waited still counts")
 	}
 }
@@ -91,9 +91,9 @@ func TestLoginGuardIsBounded(t *testing.T) {
 	now := time.Now()
 	var done []func()
 	for i := range 3 * maxSources {
-		_, d := g.failed(fmt.Sprint(i), now)
+		_, d := g.failed(origin{source: fmt.Sprint(i)}, now)
 		done = append(done, d)
-		g.trust(fmt.Sprint(i), now)
+		g.trust(origin{source: fmt.Sprint(i)}, now)
 	}
 	if len(g.sources) > maxSources || len(g.trusted) > maxTrusted {
 		t.Errorf("%d and %d addresses are remembered", len(g.sources), len(g.trusted))
@@ -104,7 +104,7 @@ func TestLoginGuardIsBounded(t *testing.T) {
 	if g.waiting != 0 {
 		t.Errorf("%d wait for ever", g.waiting)
 	}
-	g.trust("new", now.Add(trustTime))
+	g.trust(origin{source: "new"}, now.Add(trustTime))
 	if len(g.trusted) != 1 {
 		t.Errorf("%d addresses are remembered after an hour", len(g.trusted))
 	}
@@ -128,12 +128,17 @@ func TestGuessersLockNobodyOut(t *testing.T) {
 		{"behind one address, unknown", func(int) string { return "10.0.0.1:1" }, "", 0, "10.0.0.1:2", "-" + errTooManyLogins.Error()},
 		{"behind one address, by a user without password", func(int) string { return "10.0.0.1:1" }, "AUTH guest x", 0, "10.0.0.1:2",
 			"-" + errTooManyLogins.Error()},
+		{"behind one address, known by another user", func(int) string { return "10.0.0.1:1" }, "AUTH other theirs", 0, "10.0.0.1:2",
+			"-" + errTooManyLogins.Error()},
 		{"known, and everybody guesses", func(i int) string { return fmt.Sprintf("10.0.0.%d:1", i%40) }, "AUTH secret", time.Minute, "10.0.0.1:2", "+OK"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := secured()
 				if err := srv.Users.Set("guest", []string{"on", "nopass"}); err != nil {
+					t.Fatal(err)
+				}
+				if err := srv.Users.Set("other", []string{"on", ">theirs"}); err != nil {
 					t.Fatal(err)
 				}
 				from := func(addr string) *client {
@@ -216,7 +221,7 @@ func TestFailedLoginWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := secured()
 		for range 6 {
-			_, done := srv.logins.failed("127.0.0.1", time.Now())
+			_, done := srv.logins.failed(origin{source: "127.0.0.1"}, time.Now())
 			done()
 		}
 		slow, other := dial(t, st, srv), dial(t, st, srv)

@@ -146,7 +146,7 @@ var faceMutants = []mutant{
 	{
 		guarantee: "security", name: "guessers lock out those that share their address",
 		file:     "commands/login.go",
-		old:      "	if s == nil || g.trusts(source, now) {\n",
+		old:      "	if s == nil || g.trusts(o, now) {\n",
 		new:      "	if s == nil {\n",
 		packages: "./commands", tests: "TestGuessersLockNobodyOut",
 	},
@@ -324,5 +324,12 @@ var faceMutants = []mutant{
 		old:      " && !c.session.NoEvict() {",
 		new:      " {",
 		packages: "./server", tests: "TestMemoryOfBuffers",
+	},
+	{
+		guarantee: "security", name: "one user's login lets guesses on all others through",
+		file:     "commands/login.go",
+		old:      "origin{sourceOf(c.Session.Addr), string(user)}",
+		new:      "origin{sourceOf(c.Session.Addr), \"\"}",
+		packages: "./commands", tests: "TestGuessersLockNobodyOut",
 	},
 }
