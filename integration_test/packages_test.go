@@ -272,7 +272,7 @@ func packageErrors(t *testing.T, command []string) {
 	d.refused("OVERFLOW", "not applied", "add", "full", 1)
 	d.refused("WRONGTYPE", "not applied", "add", "filter", 1)
 	d.refused("STALE", "outcome unknown", "do", "", 0, "page:old 1 op-1 1600000000000")
-	d.refused("FUTURE", "not applied", "do", "", 0, "page:new 1 op-1 9600000000000")
+	d.refused("FUTURE", "outcome unknown", "do", "", 0, "page:new 1 op-1 9600000000000")
 	d.refused("ARGUMENT", "not applied", "do", "", 0, "page:new 1 "+strings.Repeat("x", 513)+" 0")
 	d.refused("ARGUMENT", "not applied", "do", "", 0, "page:new 1 op-1 1600000000")
 	d.want("1", "do", "", 0, "page%3Ahome%20%25%C3%BC 1 op%2D1 0")

@@ -197,8 +197,9 @@ func failure(op Op, fresh bool, unknown, err error) *Error {
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}
-	// The server looks for the opid before it looks at the counter, and at the arguments first.
-	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType) || errors.Is(e, ErrFuture)
+	// The server looks for the opid before it looks at the counter, and at the arguments first. A time in the future is
+	// one by the clock of this server: another one, or this one earlier, may have applied the operation.
+	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)
 	if unknown == nil && (fresh || isNew) || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
 		e.Outcome = NotApplied
 	}

@@ -62,6 +62,7 @@ func TestJudge(t *testing.T) {
 // TestOutcome: an error says "not applied" only where that is certain.
 func TestOutcome(t *testing.T) {
 	stale, mismatch, overflow := answered("STALE x"), answered("MISMATCH x"), answered("ERR increment or decrement would overflow")
+	future := answered("ERR operation time is in the future, by more than SKEW (5s)")
 	for _, c := range []struct {
 		fresh, unknown bool
 		err            error
@@ -78,7 +79,9 @@ func TestOutcome(t *testing.T) {
 		{false, false, dial, Unknown}, // another process may have sent it
 		{true, true, dial, Unknown},
 		{false, false, answered("NOPERM x"), Unknown},
-		{false, false, answered("ERR operation time is in the future, by more than SKEW (5s)"), NotApplied},
+		{true, false, future, NotApplied},
+		{false, false, future, Unknown}, // a server with another clock may have applied it
+		{true, true, future, Unknown},
 		{false, false, answered("ERR opid must be 1 to 512 bytes"), NotApplied},
 		{false, true, answered("ERR key must be 1 to 65536 bytes"), NotApplied},
 		{false, false, answered("ERR AT is a time in milliseconds, and this one is in 1970"), NotApplied},

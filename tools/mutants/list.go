@@ -51,6 +51,13 @@ var otherMutants = []mutant{
 		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageHost",
 	},
 	{
+		guarantee: "G2", name: "a time in the future says that nobody applied the operation",
+		file:     "clients/go/errors.go",
+		old:      "errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)\n",
+		new:      "errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType) || errors.Is(e, ErrFuture)\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
+	},
+	{
 		guarantee: "G5", name: "the secret of one word of an id is not used in its hash",
 		file:     "fbf/hash.go",
 		old:      "	hi, lo := bits.Mul64(x+secrets[0], y+secrets[1])\n",

@@ -172,8 +172,9 @@ class Trail:
         if isinstance(err, Error):  # of learn
             return type(err)(op, err.outcome if fresh else UNKNOWN, *err.args[2:])
         code = code_of(err)
-        # The server looks for the opid before it looks at the counter, and at the arguments first.
-        is_new = code in ("OVERFLOW", "WRONGTYPE", "FUTURE")
+        # The server looks for the opid before it looks at the counter, and at the arguments first. A time in the
+        # future is one by the clock of this server: another one, or this one earlier, may have applied the operation.
+        is_new = code in ("OVERFLOW", "WRONGTYPE")
         certain = not unknown and (fresh or is_new) or code in ("MISMATCH", "ARGUMENT")
         told = code_of(self.told)
         elapsed = time.monotonic() - self.begun
