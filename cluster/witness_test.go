@@ -407,6 +407,25 @@ func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfAnotherLog: a node has a snapshot that ends with an entry of its own, and stands aside for one that ends with another at
+// the place of one that was committed.
+func TestSnapshotOfAnotherLog(t *testing.T) {
+	s := newShard(t, 1)
+	s.mustAdd("k", "1")
+	n := s.leader().running()
+	at := n.log.Applied()
+	term, err := n.termOf(at)
+	must(t, err)
+	q := &raft.InstallSnapshotRequest{Term: n.raft.CurrentTerm(), LastLogIndex: at, LastLogTerm: term}
+	if a, err := n.onSnapshot(q); err != nil || !a.Success || n.Status().Aside != nil {
+		t.Errorf("its own: %v, %v, %v", a, err, n.Status().Aside)
+	}
+	q.LastLogTerm++
+	if a, err := n.onSnapshot(q); !errors.Is(err, errKeepsLost) || a.Success || n.Status().Aside == nil {
+		t.Errorf("another: %v, %v, %v", a, err, n.Status().Aside)
+	}
+}
+
 // TestPlacesExclude: committed entries of one log have terms that ascend.
 func TestPlacesExclude(t *testing.T) {
 	p := place{3, 10}

@@ -155,7 +155,7 @@ var witnessMutants = []mutant{
 		file:     "cluster/catchupnode.go",
 		old:      "	if n.contradicts(place{q.LastLogTerm, q.LastLogIndex}) {\n",
 		new:      "	if false {\n",
-		packages: "./cluster", tests: "TestKeepsWhatIsLostAndTrimmed",
+		packages: "./cluster", tests: "TestSnapshotOfAnotherLog",
 	},
 	{
 		guarantee: "R9", name: "what the shard has lost is overwritten by what it has instead",
