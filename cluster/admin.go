@@ -437,6 +437,11 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 	if id == a.Directory.ID() {
 		return errors.New("it leads: it must hand over before it is removed")
 	}
+	// The leader of another shard could remove it from the configuration only, and its own shard would keep a voter for ever.
+	c, _ := a.configuration()
+	if m, self := c.Member(id), c.Member(a.Node.o.ID); m != nil && (self == nil || m.Shard != self.Shard) {
+		return fmt.Errorf("the node %.50q is in another shard", id)
+	}
 	if _, known := a.Node.server(id); known {
 		if err := a.Node.Remove(id); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -78,7 +79,7 @@ type Mover struct {
 	jobs sync.WaitGroup
 
 	again     chan struct{} // an arrival has ended
-	tidying   sync.Mutex
+	tidying   longlock.Mutex
 	mu        sync.Mutex
 	following map[string]*arrival // the partition that comes from each shard: one after the other
 	outgoing  map[uint16]*outgoing

@@ -54,6 +54,9 @@ type Options struct {
 	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
 	// may be more, for goroutines that wait in system calls.
 	Processors int
+	// Dedicated gives every connection a goroutine, as where there is no event loop. A connection that is not the
+	// system's has one in any case.
+	Dedicated bool
 	// Logger gets the server's messages; nil: slog.Default.
 	Logger *slog.Logger
 	// Fatal is called when the process must not go on (G8); nil: log and exit
@@ -67,7 +70,8 @@ type Options struct {
 // Its methods are safe for concurrent use.
 type Server struct {
 	store      *store.Store
-	processors int // Options.Processors
+	processors int  // Options.Processors
+	dedicated  bool // Options.Dedicated
 	log        *slog.Logger
 	onChange   map[string]func(*Config) error
 	configFile string
@@ -116,6 +120,7 @@ func New(o Options) *Server {
 		configFile: o.ConfigFile,
 		fatal:      o.Fatal,
 		processors: o.Processors,
+		dedicated:  o.Dedicated,
 		ticks:      o.ticks,
 		started:    time.Now(),
 		conns:      map[int64]*conn{},
@@ -179,9 +184,11 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 		closeAll(listeners)
 		return ErrStopped
 	}
-	if err := s.startLoop(); err != nil {
-		closeAll(listeners)
-		return err
+	if !s.dedicated {
+		if err := s.startLoop(); err != nil {
+			closeAll(listeners)
+			return err
+		}
 	}
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {

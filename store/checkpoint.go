@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
@@ -16,33 +17,11 @@ type snapshotter struct {
 	// mu is held by whoever changes what is published: a checkpoint, a FLUSHALL,
 	// or a backup, which wants none of that. building is held, after mu, by
 	// whoever builds runs: records leave memory also while a backup is copied.
-	mu, building longMutex
+	mu, building longlock.Mutex
 
 	scratch seen.Scratch // of who builds runs
 	saving  atomic.Bool  // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
-}
-
-// longMutex is a mutex whose holder may wait for other replicas. It is a channel, so that in a test on virtual time a
-// goroutine that waits for it lets the time go on, for which the holder waits.
-type longMutex chan struct{}
-
-func newLongMutex() longMutex { return make(longMutex, 1) }
-
-// Lock implements sync.Locker.
-func (m longMutex) Lock() { m <- struct{}{} }
-
-// Unlock implements sync.Locker.
-func (m longMutex) Unlock() { <-m }
-
-// TryLock locks the mutex, unless it is locked. It reports whether it did.
-func (m longMutex) TryLock() bool {
-	select {
-	case m <- struct{}{}:
-		return true
-	default:
-		return false
-	}
 }
 
 // lock keeps everyone else from changing what is published, and from building runs.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -214,10 +215,10 @@ type Store struct {
 	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
 	// 0: none was.
 	clockAhead atomic.Int64
-	replica    *replica   // nil: there is no other node
-	catalogMu  sync.Mutex // one change of the tables at a time
-	rebuilds   sync.Mutex // one rebuild at a time
-	indexing   sync.Mutex // one commit at a time that may change the index of expiries
+	replica    *replica       // nil: there is no other node
+	catalogMu  longlock.Mutex // one change of the tables at a time
+	rebuilds   sync.Mutex     // one rebuild at a time
+	indexing   sync.Mutex     // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
 	digesting  chan struct{} // has room for one
 	scanning   atomic.Bool   // the filter of a partition's rows is being filled
@@ -267,7 +268,6 @@ func newStore(o Options, db *persistence.DB) *Store {
 	if o.Replicated != nil {
 		s.oplog, s.replica = o.Replicated(db.Log()), newReplica()
 	}
-	s.snapshots.mu, s.snapshots.building = newLongMutex(), newLongMutex()
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions

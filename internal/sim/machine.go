@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +15,11 @@ import (
 // Process is what runs on a machine.
 type Process interface{ Close() error }
 
-// Machine is a computer: an address, a disk, a clock, and the process that lives on it now.
+// Machine is a computer: a host, a disk, a clock, and the process that lives on it now.
 type Machine struct {
-	World   *World
-	Address string
-	Disk    *Disk
+	World *World
+	Host  string // its address
+	Disk  *Disk
 
 	index int
 	boot  func(l *Life) (Process, error)
@@ -26,13 +28,12 @@ type Machine struct {
 	mu    sync.Mutex
 	life  *Life // nil: no process
 	lives int
-	node  string // the id of its node, drawn with its disk
-	off   bool   // nobody starts it
+	off   bool // nobody starts it
 }
 
 // Add adds a machine, whose processes a function starts.
-func (w *World) Add(node, address string, boot func(l *Life) (Process, error)) *Machine {
-	m := &Machine{World: w, node: node, Address: address, index: len(w.machines), boot: boot}
+func (w *World) Add(boot func(l *Life) (Process, error)) *Machine {
+	m := &Machine{World: w, Host: fmt.Sprintf("127.0.0.%d", len(w.machines)+1), index: len(w.machines), boot: boot}
 	m.Disk = newDisk(func() {
 		l := m.Life()
 		if m.PowerOff(l, w.Intn(3)*50) {
@@ -43,32 +44,32 @@ func (w *World) Add(node, address string, boot func(l *Life) (Process, error)) *
 	return m
 }
 
-// at returns the machine at an address; nil: there is none.
+// Client returns a process on a machine of its own, which meets no faults and has no disk.
+func (w *World) Client() *Life {
+	return &Life{Machine: &Machine{World: w, Host: "127.0.1.1", index: -1}, Number: 1, Gone: make(chan struct{}), Up: make(chan struct{})}
+}
+
+// at returns the machine at an address, HOST:PORT; nil: there is none.
 func (w *World) at(address string) *Machine {
+	host, _, _ := net.SplitHostPort(address)
 	for _, m := range w.machines {
-		if m.Address == address {
+		if m.Host == host {
 			return m
 		}
 	}
 	return nil
 }
 
+// address returns the address of a port.
+func (m *Machine) address(port int) address {
+	return address(net.JoinHostPort(m.Host, strconv.Itoa(port)))
+}
+
+// Address returns the address of a port, HOST:PORT.
+func (m *Machine) Address(port int) string { return string(m.address(port)) }
+
 // Index returns the machine's number in the world, from 0.
 func (m *Machine) Index() int { return m.index }
-
-// Node returns the id of the machine's node.
-func (m *Machine) Node() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.node
-}
-
-// SetNode changes it. The machine must be off.
-func (m *Machine) SetNode(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.node = id
-}
 
 // Clock returns the time that the machine's clock shows, in ms since 1970.
 func (m *Machine) Clock() int64 { return time.Now().UnixMilli() + m.ahead.Load() }
@@ -79,7 +80,6 @@ func (m *Machine) TurnClock(by time.Duration) { m.ahead.Add(by.Milliseconds()) }
 // Life is one process of a machine, from its start to its end.
 type Life struct {
 	Machine *Machine
-	Node    string // the id of the machine's node
 	Number  int    // of the machine's lives, from 1
 	FS      vfs.FS // the machine's disk
 	// Gone is closed when the process has ended, Up when its start has.
@@ -153,7 +153,7 @@ func (m *Machine) Start() {
 		return
 	}
 	m.lives++
-	l := &Life{Machine: m, Node: m.node, Number: m.lives, Gone: make(chan struct{}), Up: make(chan struct{})}
+	l := &Life{Machine: m, Number: m.lives, Gone: make(chan struct{}), Up: make(chan struct{})}
 	l.FS = m.Disk.mount(l)
 	m.life = l
 	m.World.Say("machine %d starts, life %d", m.index, l.Number)
@@ -195,8 +195,8 @@ func (l *Life) Dead() bool { return l.dead.Load() }
 // Hurt says that the disk was full or has failed, so the process may end.
 func (l *Life) Hurt() { l.hurt.Store(true) }
 
-// Listen returns the listener of the process.
-func (l *Life) Listen() net.Listener { return l.Machine.World.Network.listen(l.Machine) }
+// Listen opens a port of the machine.
+func (l *Life) Listen(port int) net.Listener { return l.Machine.World.Network.listen(l.Machine, port) }
 
 // Dial opens a connection to another machine.
 func (l *Life) Dial(ctx context.Context, to string) (net.Conn, error) {

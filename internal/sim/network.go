@@ -15,7 +15,7 @@ type Network struct {
 	w *World
 
 	mu          sync.Mutex
-	listeners   map[string]*listener // by address
+	listeners   map[address]*listener
 	connections map[*connection]struct{}
 	made        int64
 	links       map[link]linkState
@@ -33,7 +33,7 @@ type linkState struct {
 }
 
 func newNetwork(w *World) *Network {
-	return &Network{w: w, listeners: make(map[string]*listener), connections: make(map[*connection]struct{}),
+	return &Network{w: w, listeners: make(map[address]*listener), connections: make(map[*connection]struct{}),
 		links: make(map[link]linkState), stopped: make(map[*Machine]int), dark: make(map[*Machine]bool)}
 }
 
@@ -81,15 +81,16 @@ func (n *Network) ends(match func(c *connection) bool) (ends []*connection) {
 type listener struct {
 	network *Network
 	owner   *Machine
+	address address
 	queue   chan *connection
 	closed  chan struct{}
 	once    sync.Once
 }
 
-func (n *Network) listen(m *Machine) *listener {
-	l := &listener{network: n, owner: m, queue: make(chan *connection, 256), closed: make(chan struct{})}
+func (n *Network) listen(m *Machine, port int) *listener {
+	l := &listener{network: n, owner: m, address: m.address(port), queue: make(chan *connection, 256), closed: make(chan struct{})}
 	n.mu.Lock()
-	n.listeners[m.Address] = l
+	n.listeners[l.address] = l
 	delete(n.dark, m)
 	n.mu.Unlock()
 	// The peers of the machine's former process learn that it is gone.
@@ -120,14 +121,14 @@ func (l *listener) Close() error {
 		close(l.closed)
 		l.network.mu.Lock()
 		defer l.network.mu.Unlock()
-		if l.network.listeners[l.owner.Address] == l {
-			delete(l.network.listeners, l.owner.Address)
+		if l.network.listeners[l.address] == l {
+			delete(l.network.listeners, l.address)
 		}
 	})
 	return nil
 }
 
-func (l *listener) Addr() net.Addr { return address(l.owner.Address) }
+func (l *listener) Addr() net.Addr { return l.address }
 
 // dial opens a connection from a process to an address.
 func (n *Network) dial(ctx context.Context, from *Life, to string) (net.Conn, error) {
@@ -152,13 +153,13 @@ func (n *Network) dial(ctx context.Context, from *Life, to string) (net.Conn, er
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := n.listeners[to]
+	l := n.listeners[address(to)]
 	if l == nil || from.Dead() {
 		return nil, syscall.ECONNREFUSED
 	}
 	n.made += 2
-	a := &connection{network: n, number: n.made, owner: from.Machine, in: back, out: there, local: "127.0.0.1:50000", remote: address(to)}
-	b := &connection{network: n, number: n.made + 1, owner: m, in: there, out: back, local: address(to), remote: "127.0.0.1:50000", other: a}
+	a := &connection{network: n, number: n.made, owner: from.Machine, in: back, out: there, local: from.Machine.address(50000), remote: address(to)}
+	b := &connection{network: n, number: n.made + 1, owner: m, in: there, out: back, local: address(to), remote: a.local, other: a}
 	a.other = b
 	select {
 	case l.queue <- b:
@@ -243,9 +244,14 @@ func (n *Network) died(m *Machine, power bool) {
 	if power {
 		n.dark[m] = true
 	}
-	l := n.listeners[m.Address]
+	var open []*listener
+	for _, l := range n.listeners {
+		if l.owner == m {
+			open = append(open, l)
+		}
+	}
 	n.mu.Unlock()
-	if l != nil {
+	for _, l := range open {
 		_ = l.Close() // never fails
 	}
 	for _, c := range n.ends(func(c *connection) bool { return c.owner == m }) {

@@ -19,6 +19,7 @@ var (
 	faults = flag.Int("sim.faults", 60, "how many faults strike")
 	every  = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
 	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
+	shards = flag.Int("sim.shards", 1, "how many shards of three nodes there are")
 	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
 	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
 	worlds = flag.Int("sim.worlds", 4, "how many worlds TestSeeds runs")
@@ -31,14 +32,14 @@ func TestWorld(t *testing.T) {
 		t.Skip("no -sim.seed")
 	}
 	cryptotest.SetGlobalRandom(t, *seed)
-	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Swarm: *swarm}
+	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Swarm: *swarm, Shards: *shards}
 	if *trace {
 		o.Log = os.Stderr
 	}
 	end, began := make(chan func()), time.Now()
 	go func() { (<-end)() }() // outside the bubble
 	synctest.Test(t, func(t *testing.T) {
-		r := RunShard(o)
+		r := RunCluster(o)
 		virtual, stacks := r.World.Now(), []byte(nil)
 		if r.World.Failure() != "" {
 			stacks = make([]byte, 8<<20)

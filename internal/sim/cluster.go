@@ -1,0 +1,513 @@
+package sim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/server"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Options say how a scenario is run.
+type Options struct {
+	Seed   uint64
+	Shards int           // of three nodes each
+	Faults int           // how many strike
+	Every  time.Duration // mean time between two
+	Only   string        // names of faults, separated by commas; "": all
+	Swarm  bool          // a third of the kinds only
+	Log    io.Writer     // gets the log while it grows; nil: nothing does
+}
+
+// Result is what became of a world.
+type Result struct {
+	World                         *World
+	Faults                        int
+	Kinds                         string
+	Answered, AnsweredAgain, Read int
+}
+
+// Of the scenario of a cluster.
+const (
+	replicas   = 3 // of each shard
+	clients    = 4
+	keys       = 30
+	partitions = 16
+	// sootheEvery is after how many faults all end, and every shard must answer within a minute.
+	sootheEvery = 25
+	// longTask is how long what an administrator asks for may take while faults strike.
+	longTask = 3 * time.Minute
+)
+
+// clusterWorld is the scenario of a cluster: shards of three nodes, clients that increment and read counters and send
+// again what was not answered, and a nemesis. Everything goes the way it goes for users: servers speak RESP, clients follow
+// MOVED, and the cluster is made and changed by CLUSTER FBFKV.
+type clusterWorld struct {
+	w       *World
+	shards  int
+	id      string
+	history *History
+	nemesis *Nemesis
+	changes atomic.Bool // an administrator changes the cluster
+	ended   atomic.Bool // clients send nothing new
+}
+
+// RunCluster runs the scenario of a cluster, in a bubble.
+func RunCluster(o Options) Result {
+	w := NewWorld(o.Seed, o.Log)
+	c := &clusterWorld{w: w, shards: max(o.Shards, 1), history: NewHistory(w), id: cluster.NewID()}
+	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, c.faults())}
+	c.nemesis.Only(o.Only)
+	if o.Swarm {
+		c.nemesis.Swarm()
+	}
+	w.Say("faults: %s", c.nemesis.Names())
+	c.found()
+	var running sync.WaitGroup
+	for i := range clients {
+		running.Go(func() { c.client(i) })
+	}
+	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
+		c.nemesis.Strike()
+		if c.nemesis.Struck%sootheEvery == 0 {
+			c.soothe()
+		}
+	}
+	if w.Failure() == "" {
+		c.soothe()
+	}
+	c.ended.Store(true)
+	running.Wait()
+	if w.Failure() == "" {
+		c.check()
+	}
+	r := Result{World: w, Faults: c.nemesis.Struck, Kinds: c.nemesis.Names()}
+	r.Answered, r.AnsweredAgain, r.Read = c.history.Counts()
+	return r
+}
+
+func (c *clusterWorld) boot(l *Life) (Process, error) {
+	return bootServer(l, func(config *server.Config) {
+		config.Cluster.Enabled, config.Cluster.NodeTimeout = true, time.Second
+	})
+}
+
+// administrator changes the cluster, as `fbfkv cluster` does.
+type administrator struct {
+	c      *clusterWorld
+	client *Client
+}
+
+func (c *clusterWorld) administrator() administrator { return administrator{c, NewClient(c.w)} }
+
+// ask sends a verb to one machine.
+func (a administrator) ask(m *Machine, verb string, request, answer any) error {
+	b, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	reply, err := a.client.Do(m.Address(clientPort), 10*time.Second, "CLUSTER", "FBFKV", verb, string(b))
+	if err != nil || answer == nil {
+		return err
+	}
+	text, _ := reply.(string)
+	return json.Unmarshal([]byte(text), answer)
+}
+
+// insist does something again until it is done. It fails the world if that takes too long.
+func (a administrator) insist(what string, do func() error) bool {
+	w := a.c.w
+	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond, time.Second)) {
+		err := do()
+		if err == nil {
+			w.Say("done: %s", what)
+			return true
+		}
+		if time.Now().After(end) {
+			w.Fail("stuck for %v: %s: %v", longTask, what, err)
+		}
+	}
+	return false
+}
+
+// anywhere sends a verb to one member after the other, until one has done it.
+func (a administrator) anywhere(verb string, request, answer any) error {
+	var all []error
+	for _, m := range a.c.w.Machines() {
+		err := a.ask(m, verb, request, answer)
+		if err == nil {
+			return nil
+		}
+		all = append(all, fmt.Errorf("machine %d: %w", m.Index(), err))
+	}
+	return errors.Join(all...)
+}
+
+// configuration returns the newest configuration that any machine knows.
+func (a administrator) configuration() (newest cluster.Configuration, err error) {
+	for _, m := range a.c.w.Machines() {
+		var info cluster.Info
+		if a.ask(m, cluster.VerbInfo, struct{}{}, &info) == nil && info.Configuration != nil && info.Configuration.Version > newest.Version {
+			newest = *info.Configuration
+		}
+	}
+	if newest.Version == 0 {
+		return newest, errors.New("no machine says which configuration there is")
+	}
+	return newest, nil
+}
+
+// add makes the server on a machine a voter of a shard.
+func (a administrator) add(m *Machine, shard string) bool {
+	var info cluster.Info
+	return a.insist(fmt.Sprintf("machine %d is admitted", m.Index()), func() error {
+		if err := a.ask(m, cluster.VerbInfo, struct{}{}, &info); err != nil {
+			return err
+		}
+		member := info.Self
+		member.Shard, member.Voter = shard, false
+		return a.anywhere(cluster.VerbAdmit, member, nil)
+	}) && a.insist(fmt.Sprintf("machine %d joins", m.Index()), func() error {
+		var now cluster.Info
+		if err := a.ask(m, cluster.VerbInfo, struct{}{}, &now); err != nil {
+			return err
+		}
+		if now.Cluster == a.c.id {
+			return nil
+		}
+		var via []string
+		for _, o := range m.Others() {
+			via = append(via, o.Address(clusterPort))
+		}
+		if err := a.ask(m, cluster.VerbJoin, cluster.JoinRequest{Cluster: a.c.id, Via: via}, nil); err != nil {
+			return err
+		}
+		return errors.New("it is about to")
+	}) && a.insist(fmt.Sprintf("machine %d votes", m.Index()), func() error {
+		var p cluster.Progress
+		if err := a.anywhere(cluster.VerbPromote, cluster.PromoteRequest{ID: info.Self.ID, Vote: true}, &p); err != nil || p.Voter {
+			return err
+		}
+		return errors.New("it has not caught up")
+	})
+}
+
+// found makes the cluster.
+func (c *clusterWorld) found() {
+	for range replicas * c.shards {
+		c.w.Add(c.boot)
+	}
+	machines, a := c.w.Machines(), c.administrator()
+	for _, m := range machines {
+		m.Start()
+		<-m.Life().Up
+	}
+	if !a.insist("the first node begins the cluster", func() error {
+		return a.ask(machines[0], cluster.VerbInit, cluster.InitRequest{Cluster: c.id, Shards: c.shards, Partitions: partitions}, nil)
+	}) {
+		return
+	}
+	var config cluster.Configuration
+	a.insist("the first node is a member", func() (err error) {
+		config, err = a.configuration()
+		return err
+	})
+	for i, m := range machines[1:] {
+		if c.w.Failure() != "" || !a.add(m, config.Shards[(i+1)/replicas].ID) {
+			return
+		}
+	}
+	a.insist("the window is long", func() error { // everything is sent again at the end
+		_, err := a.client.Do(machines[0].Address(clientPort), time.Minute, "CTABLE", "ALTER", store.DefaultTable, "WINDOW", "1d")
+		return err
+	})
+}
+
+// target returns a machine that leads a shard, more often than not.
+func (c *clusterWorld) target() *Machine {
+	machines := c.w.Machines()
+	m := machines[c.w.Intn(len(machines))]
+	if leaders := c.leaders(); len(leaders) > 0 && c.w.Chance(0.5) {
+		m = leaders[c.w.Intn(len(leaders))]
+	}
+	return m
+}
+
+// leaders returns the machines that lead a shard.
+func (c *clusterWorld) leaders() (leaders []*Machine) {
+	for _, m := range c.w.Machines() {
+		if p, _ := m.Running(); p != nil {
+			if n := p.(*serverProcess).Shard(); n != nil && n.Leads() {
+				leaders = append(leaders, m)
+			}
+		}
+	}
+	return leaders
+}
+
+// router is a client that follows MOVED.
+type router struct {
+	*Client
+	c  *clusterWorld
+	at map[string]string // by key: the address of the server that had it last
+}
+
+// do sends a command about a key to where the key was last, and reports whether it was answered.
+func (r *router) do(key string, patience time.Duration, words ...string) (reply any, from string, ok bool) {
+	w := r.c.w
+	to := r.at[key]
+	if to == "" {
+		machines := w.Machines()
+		to = machines[w.Intn(len(machines))].Address(clientPort)
+	}
+	reply, err := r.Do(to, patience, words...)
+	var refused replyError
+	switch {
+	case err == nil:
+		r.at[key] = to
+		return reply, to, true
+	case !errors.As(err, &refused):
+		delete(r.at, key)
+		return nil, to, false
+	}
+	code, rest, _ := strings.Cut(string(refused), " ")
+	switch code {
+	case "MOVED":
+		_, to, _ = strings.Cut(rest, " ")
+		if host, _, err := net.SplitHostPort(to); err == nil && host != "" {
+			r.at[key] = to
+			return nil, to, false
+		}
+		delete(r.at, key)
+	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF":
+		delete(r.at, key)
+	default:
+		if !strings.Contains(string(refused), "outcome unknown") {
+			w.Fail("%q is answered %q by %s", words, refused, to)
+		}
+		delete(r.at, key)
+	}
+	return nil, to, false
+}
+
+func (c *clusterWorld) router() *router {
+	return &router{NewClient(c.w), c, make(map[string]string)}
+}
+
+// count sends an operation once, and reports whether it was answered.
+func (r *router) count(o *Op, patience time.Duration) bool {
+	reply, from, ok := r.do(o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
+	if !ok {
+		return false
+	}
+	list, _ := reply.([]any)
+	if len(list) != 2 {
+		r.c.w.Fail("CINCRBY is answered %v by %s", reply, from)
+		return false
+	}
+	value, _ := list[0].(int64)
+	r.c.history.Answer(o, value, list[1] == int64(1), from)
+	return true
+}
+
+// client increments and reads counters until the scenario ends.
+func (c *clusterWorld) client(number int) {
+	rng, r := c.w.Rand(), c.router()
+	over := func() bool { return c.ended.Load() || c.w.Failure() != "" }
+	for i := 0; !over(); i++ {
+		key := fmt.Sprint("k", rng.IntN(keys*c.shards))
+		if rng.IntN(3) == 0 {
+			answer := c.history.Read(key)
+			if reply, from, ok := r.do(key, time.Second, "CGET", key); ok {
+				value, _ := reply.(int64)
+				answer(value, from)
+			}
+		}
+		o := c.history.Send(key, fmt.Sprint(number, "-", i))
+		for !over() {
+			patience := 3 * time.Second
+			if rng.IntN(4) == 0 {
+				patience = time.Duration(rng.IntN(300)) * time.Millisecond
+			}
+			if r.count(o, patience) {
+				break
+			}
+			time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond)
+		}
+		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond)
+	}
+}
+
+// soothe ends all faults. Within a minute every shard must answer; and then without any one machine.
+func (c *clusterWorld) soothe() {
+	c.w.Soothe()
+	c.awaitAnswers("all faults ended")
+	if c.w.Failure() == "" && c.w.Chance(0.5) {
+		m := c.target()
+		c.w.Say("machine %d is off", m.Index())
+		m.Off(true)
+		m.PowerOff(m.Life(), 0)
+		c.awaitAnswers("one machine was lost")
+		m.Off(false)
+		m.Start()
+	}
+}
+
+// awaitAnswers waits until operations of all shards are answered, for a minute.
+func (c *clusterWorld) awaitAnswers(since string) {
+	r := c.router()
+	end := time.Now().Add(time.Minute)
+	for i := range 4 * c.shards { // of many slots, since partitions move
+		o := c.history.Send(fmt.Sprint("k", i), fmt.Sprint("after-", c.w.Now(), "-", i))
+		for !r.count(o, time.Second) && c.w.Failure() == "" {
+			time.Sleep(10 * time.Millisecond)
+			if time.Now().After(end) {
+				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
+			}
+			for _, m := range c.w.Machines() {
+				m.Start()
+			}
+		}
+	}
+}
+
+// check sends every operation again, and compares the replicas.
+func (c *clusterWorld) check() {
+	r := c.router()
+	for _, o := range c.history.Ops() {
+		for end := time.Now().Add(3 * time.Minute); !r.count(o, time.Second); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				c.w.Fail("stuck: %s %s is not answered although all is well", o.Key, o.ID)
+			}
+			if c.w.Failure() != "" {
+				return
+			}
+		}
+	}
+	c.history.Complete()
+	for _, m := range c.w.Machines() {
+		c.compare(m)
+	}
+}
+
+// compare fails the world unless the counters that a replica has are right, once it has applied what its shard has.
+func (c *clusterWorld) compare(m *Machine) {
+	client, to := NewClient(c.w), m.Address(clientPort)
+	totals := c.history.Totals()
+	for _, key := range slices.Sorted(maps.Keys(totals)) {
+		for end := time.Now().Add(3 * time.Minute); c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
+			_, err := client.Do(to, time.Second, "READONLY")
+			var reply any
+			if err == nil {
+				reply, err = client.Do(to, time.Second, "CGET", key)
+			}
+			var refused replyError
+			if errors.As(err, &refused) && strings.HasPrefix(string(refused), "MOVED") || err == nil && reply == totals[key] {
+				break
+			}
+			if time.Now().After(end) {
+				c.w.Fail("machine %d: %s is %v (%v), and %d operations were answered", m.Index(), key, reply, err, totals[key])
+			}
+		}
+	}
+}
+
+// faults returns the faults that a cluster can meet, and a lone machine cannot.
+func (c *clusterWorld) faults() []Fault {
+	return []Fault{
+		{"stop", 1, func(w *World, m *Machine) { c.stop(m) }},
+		{"crash-while-stopping", 2, func(w *World, m *Machine) {
+			m.Disk.CrashAfter(1 + w.Intn(200))
+			c.stop(m)
+		}},
+		{"hand-over", 4, func(w *World, m *Machine) {
+			w.Go(func() { c.handOver(m) })
+			if w.Chance(0.4) { // a machine crashes meanwhile
+				time.Sleep(w.Between(0, 10*time.Millisecond))
+				if w.Chance(0.5) {
+					m = m.Other()
+				}
+				crash(m, w.Mean(500*time.Millisecond))
+			}
+		}},
+		{"replace", 1, func(_ *World, m *Machine) { c.change(func(a administrator) { c.replace(a, m) }) }},
+		{"move", 2, func(*World, *Machine) {
+			if c.shards > 1 {
+				c.change(c.move)
+			}
+		}},
+	}
+}
+
+// stop ends a server as a signal does, and starts another later.
+func (c *clusterWorld) stop(m *Machine) {
+	if l := m.Life(); l != nil {
+		c.w.Go(func() {
+			m.Stop(l)
+			m.StartAfter(c.w.Mean(500 * time.Millisecond))
+		})
+	}
+}
+
+// handOver makes another node lead the shard of a machine.
+func (c *clusterWorld) handOver(m *Machine) {
+	_ = c.administrator().ask(m, cluster.VerbHandOver, cluster.NodeRequest{}, nil) // it may not
+}
+
+// change lets an administrator change the cluster, one change at a time.
+func (c *clusterWorld) change(do func(a administrator)) {
+	if c.changes.Swap(true) {
+		return
+	}
+	c.w.Go(func() {
+		defer c.changes.Store(false)
+		do(c.administrator())
+	})
+}
+
+// replace takes a node with its disk out of the cluster, and puts an empty one in its place.
+func (c *clusterWorld) replace(a administrator, m *Machine) {
+	var was *cluster.Member
+	if !a.insist("who is replaced", func() error {
+		config, err := a.configuration()
+		if err == nil {
+			was = config.At(m.Address(clientPort))
+		}
+		return err
+	}) || was == nil {
+		return
+	}
+	m.Off(true)
+	m.PowerOff(m.Life(), 0)
+	m.Disk.Replace()
+	gone := a.insist(fmt.Sprintf("machine %d is removed", m.Index()), func() error {
+		return a.anywhere(cluster.VerbRemove, cluster.NodeRequest{ID: was.ID}, nil)
+	})
+	m.Off(false)
+	m.Start()
+	if gone {
+		a.add(m, was.Shard)
+	}
+}
+
+// move moves a partition to another shard.
+func (c *clusterWorld) move(a administrator) {
+	config, err := a.configuration()
+	if err != nil {
+		return
+	}
+	to, p := config.Shards[c.w.Intn(len(config.Shards))].ID, c.w.Intn(config.Partitions)
+	a.insist(fmt.Sprintf("partition %d is to move", p), func() error {
+		return a.anywhere(cluster.VerbMove, cluster.MoveRequest{Partitions: []int{p}, To: to}, nil)
+	})
+}
