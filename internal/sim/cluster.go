@@ -199,6 +199,14 @@ func (a administrator) add(m *Machine, shard string) bool {
 			return err
 		}
 		return errors.New("it has not caught up")
+	}) && a.insist("the meta group is settled", func() error { // else the next node to be replaced may be its majority
+		for _, o := range a.c.w.Machines() {
+			var info cluster.Info
+			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled {
+				return nil
+			}
+		}
+		return errors.New("no machine says so")
 	})
 }
 
