@@ -100,8 +100,8 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 // DeleteRange deletes entries, both ends included: durably if they are the last ones or
 // all; the first ones are given up with their files. oplog's ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
-	first, last := s.Log.EntryBounds()
-	if applied := s.Log.Applied(); s.Lost != nil && lo > first && hi == last && lo <= applied {
+	_, last := s.Log.EntryBounds()
+	if applied := s.Log.Applied(); s.Lost != nil && hi == last && lo <= applied {
 		s.Lost(lo, applied)
 		return errKeepsLost
 	}

@@ -266,6 +266,9 @@ func (n *member) removed() {
 	if node := n.node.Load(); node != nil && node.Leads() {
 		return // its shard goes on with it
 	}
+	if _, member := n.directory.Configuration(); !member {
+		return // it is about to join
+	}
 	n.leaves.Do(func() {
 		go func() {
 			err := n.directory.Leave(n.configuration().Cluster)

@@ -145,8 +145,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G2", name: "a log file gets its name before its header is durable",
 		file:     "persistence/oplog/files.go",
-		old:      "	_, err = f.WriteAt(n.header.appendTo(nil), 0)\n	if err == nil {\n		err = f.Sync()\n	}\n",
-		new:      "	_, err = f.WriteAt(n.header.appendTo(nil), 0)\n",
+		old:      "	if err == nil {\n		err = l.files.Do(f.Sync)\n	}\n",
+		new:      "",
 		packages: "./persistence/oplog", tests: "TestCrash",
 	},
 	{
@@ -194,8 +194,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G3", name: "who reads waits with those who write to a slow disk",
 		file:     "persistence/oplog/fsync.go",
-		old:      "	return since != 0 && ",
-		new:      "	return since == 1 && ",
+		old:      "	return since != nil && ",
+		new:      "	return false && since != nil && ",
 		packages: "./server", tests: "TestReadsGoOnWhileTheDiskIsSlow",
 	},
 	{

@@ -223,8 +223,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G8", name: "Raft's entries do not use what is reserved for them",
 		file:     "cluster/logstore.go",
-		old:      "		reserved = s.Reserved(logs)\n",
-		new:      "		_ = s.Reserved(logs)\n",
+		old:      "		if reserved, gap = s.Reserved(logs); gap != nil {\n",
+		new:      "		if _, gap = s.Reserved(logs); gap != nil {\n",
 		packages: "./cluster", tests: "TestLogStoreRoom",
 	},
 	{
@@ -237,8 +237,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a vote is not fsynced",
 		file:     "persistence/values.go",
-		old:      "		if err := v.file.SyncData(); err != nil {\n",
-		new:      "		if err := error(nil); err != nil {\n",
+		old:      "			err = v.work.Do(v.file.SyncData)\n",
+		new:      "",
 		packages: "./persistence", tests: "TestValuesCrash|TestValuesFaults",
 	},
 	{
@@ -251,8 +251,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "both copies of a vote are torn at once",
 		file:     "persistence/values.go",
-		old:      "		if _, err := v.file.WriteAt(b, at*valuesCopy); err != nil {\n",
-		new:      "		if _, err := v.file.WriteAt(b, (1-at)*valuesCopy); err != nil {\n			return err\n		}\n		if _, err := v.file.WriteAt(b, at*valuesCopy); err != nil {\n",
+		old:      "			_, err := v.file.WriteAt(b, at*valuesCopy)\n			return err\n",
+		new:      "			if _, err := v.file.WriteAt(b, (1-at)*valuesCopy); err != nil {\n				return err\n			}\n			_, err := v.file.WriteAt(b, at*valuesCopy)\n			return err\n",
 		packages: "./persistence", tests: "TestValuesCrash",
 	},
 	{

@@ -76,8 +76,8 @@ var witnessMutants = []mutant{
 	{
 		guarantee: "R9", name: "a node that has what its shard lost ends",
 		file:     "cluster/logstore.go",
-		old:      "s.Lost != nil && lo > first",
-		new:      "s.Lost == nil && lo > first",
+		old:      "s.Lost != nil && hi == last",
+		new:      "s.Lost == nil && hi == last",
 		packages: "./cluster", tests: "TestKeepsWhatIsLost",
 	},
 	{
