@@ -88,6 +88,26 @@ func TestVoteComesLast(t *testing.T) {
 	}
 }
 
+// TestRemovedByItsShard: the leader of another shard removes no node, since its own shard would keep the voter.
+func TestRemovedByItsShard(t *testing.T) {
+	s := newShard(t, 1)
+	a := s.leader().admin()
+	other := NewID()
+	must(t, a.Meta.Configure(t.Context(), func(c *Configuration) error {
+		c.Shards = append(c.Shards, Shard{ID: other, Founder: id(3)})
+		m := member(3)
+		m.Shard = other
+		c.Members = append(c.Members, m)
+		return nil
+	}))
+	if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: id(3)}); err == nil || !strings.Contains(err.Error(), "in another shard") {
+		t.Errorf("%v", err)
+	}
+	if c := a.Meta.Configuration(); c.Member(id(3)) == nil {
+		t.Error("the node is gone from the configuration")
+	}
+}
+
 // TestAdminRefuses: requests that are none, and what a node cannot do.
 func TestAdminRefuses(t *testing.T) {
 	s := newShard(t, 1)

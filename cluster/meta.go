@@ -63,6 +63,7 @@ type Meta struct {
 	transport *Transport
 	log       *metaLog
 	ledSince  time.Time // watch's goroutine
+	knowsAll  uint64    // the term in which this node leads and has applied all that was committed before; watch's
 	applying  sync.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
@@ -266,7 +267,7 @@ func (m *Meta) watch(elected <-chan bool) {
 			if m.ledSince.IsZero() {
 				m.ledSince = time.Now()
 			}
-			if !m.lookAfter() {
+			if !m.caughtUp() || !m.lookAfter() {
 				next = metaHurry
 			}
 		}
@@ -279,6 +280,16 @@ func (m *Meta) watch(elected <-chan bool) {
 		case <-time.After(next):
 		}
 	}
+}
+
+// caughtUp reports whether this node, which leads, has applied all that was committed before it did. Until then its configuration
+// may be an old one, by which it would remove the newest voters. From watch's goroutine.
+func (m *Meta) caughtUp() bool {
+	term := m.raft.CurrentTerm()
+	if m.knowsAll != term && m.raft.Barrier(m.o.Timeout).Error() == nil && m.raft.CurrentTerm() == term {
+		m.knowsAll = term
+	}
+	return m.knowsAll == term
 }
 
 // lookAfter brings the group nearer to what the configuration says, and reports whether it is so: each

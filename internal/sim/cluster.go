@@ -135,9 +135,18 @@ func (a administrator) insist(what string, do func() error) bool {
 		}
 		if time.Now().After(end) {
 			w.Fail("stuck for %v: %s: %v", longTask, what, err)
+			a.describe()
 		}
 	}
 	return false
+}
+
+// describe writes to the log of the run what each machine says of itself.
+func (a administrator) describe() {
+	for _, m := range a.c.w.Machines() {
+		reply, err := a.client.Do(m.Address(clientPort), time.Second, "CLUSTER", "FBFKV", cluster.VerbInfo)
+		a.c.w.Say("machine %d: %v %v", m.Index(), reply, err)
+	}
 }
 
 // anywhere sends a verb to one member after the other, until one has done it.
@@ -200,9 +209,13 @@ func (a administrator) add(m *Machine, shard string) bool {
 		}
 		return errors.New("it has not caught up")
 	}) && a.insist("the meta group is settled", func() error { // else the next node to be replaced may be its majority
+		newest, err := a.configuration()
+		if err != nil {
+			return err
+		}
 		for _, o := range a.c.w.Machines() {
 			var info cluster.Info
-			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled {
+			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled && info.Configuration.Version >= newest.Version {
 				return nil
 			}
 		}
@@ -499,7 +512,18 @@ func (c *clusterWorld) replace(a administrator, m *Machine) {
 	m.PowerOff(m.Life(), 0)
 	m.Disk.Replace()
 	gone := a.insist(fmt.Sprintf("machine %d is removed", m.Index()), func() error {
-		return a.anywhere(cluster.VerbRemove, cluster.NodeRequest{ID: was.ID}, nil)
+		if err := a.anywhere(cluster.VerbRemove, cluster.NodeRequest{ID: was.ID}, nil); err != nil {
+			return err
+		}
+		config, err := a.configuration() // what was known before may be old
+		if err != nil {
+			return err
+		}
+		if now := config.At(m.Address(clientPort)); now != nil {
+			was = now
+			return errors.New("another node is there")
+		}
+		return nil
 	})
 	m.Off(false)
 	m.Start()

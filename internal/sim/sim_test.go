@@ -59,10 +59,14 @@ func TestSeeds(t *testing.T) {
 	for i := range *worlds {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			number, swarm := strconv.FormatUint(rand.Uint64N(1<<40), 10), strconv.FormatBool(i%2 == 1)
-			c := exec.Command(self, "-test.run", "^TestWorld$", "-sim.seed", number, "-sim.swarm="+swarm)
-			if out, err := c.CombinedOutput(); err != nil {
-				t.Errorf("go -C tools run ./sim -seed %s -faults %d -swarm=%s: %v\n%.4000s", number, *faults, swarm, err, out)
+			shards := 1
+			if i%4 == 3 {
+				shards = 3
+			}
+			args := []string{"-sim.seed", strconv.FormatUint(rand.Uint64N(1<<40), 10), "-sim.faults", strconv.Itoa(*faults),
+				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.swarm=" + strconv.FormatBool(i%2 == 1)}
+			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$")...).CombinedOutput(); err != nil {
+				t.Errorf("%v fails: %v\n%.4000s", args, err, out)
 			}
 		})
 	}

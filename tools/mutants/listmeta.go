@@ -3,6 +3,20 @@ package main
 // metaMutants break the meta group, and what shards know of each other.
 var metaMutants = []mutant{
 	{
+		guarantee: "G5", name: "a new leader of the meta group removes voters by an old configuration",
+		file:     "cluster/meta.go",
+		old:      "if !m.caughtUp() || !m.lookAfter() {",
+		new:      "if !m.lookAfter() {",
+		packages: "./internal/sim", tests: "TestSeeds", args: "-sim.worlds=16 -sim.faults=150 -sim.only=replace,crash,crash-at-operation,crash-two,hand-over,isolated",
+	},
+	{
+		guarantee: "G5", name: "the leader of another shard removes a node from the configuration only",
+		file:     "cluster/admin.go",
+		old:      "m != nil && (self == nil || m.Shard != self.Shard) {\n		return fmt.Errorf(\"the node %.50q is in another shard\", id)",
+		new:      "m != nil && self == nil {\n		return fmt.Errorf(\"the node %.50q is in another shard\", id)",
+		packages: "./cluster", tests: "TestRemovedByItsShard",
+	},
+	{
 		guarantee: "G5", name: "of two changes of the configuration at a time the last one counts",
 		file:     "cluster/meta.go",
 		old:      "now.Version > 0 && c.Follows(now) != nil {",

@@ -27,6 +27,7 @@ const tries = 3
 // world says which world is run.
 type world struct {
 	seed   uint64
+	shards int
 	faults int
 	only   string
 	swarm  bool
@@ -34,7 +35,7 @@ type world struct {
 
 // args returns the flags of the test binary, and of this command.
 func (w world) args(prefix string) []string {
-	a := []string{prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "faults", strconv.Itoa(w.faults)}
+	a := []string{prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "shards", strconv.Itoa(w.shards), prefix + "faults", strconv.Itoa(w.faults)}
 	if w.only != "" {
 		a = append(a, prefix+"only", w.only)
 	}
@@ -133,7 +134,8 @@ func (r *runner) report(w world, res result) {
 func main() {
 	var w world
 	flag.Uint64Var(&w.seed, "seed", 0, "run the world of this seed; 0: worlds of fresh seeds")
-	flag.IntVar(&w.faults, "faults", 150, "how many faults strike in a world")
+	flag.IntVar(&w.shards, "shards", 0, "how many shards of three nodes there are; 0: three in each fourth world of fresh seeds, else one")
+	flag.IntVar(&w.faults, "faults", 100, "how many faults strike in a world")
 	flag.StringVar(&w.only, "only", "", "names of faults, separated by commas: no others strike")
 	flag.BoolVar(&w.swarm, "swarm", false, "a third of the kinds of faults strike; with fresh seeds in each second world")
 	length := flag.Duration("for", time.Minute, "for how long worlds of fresh seeds are begun")
@@ -159,6 +161,7 @@ func run(w world, length time.Duration, workers int, trace bool) error {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	if w.seed != 0 {
+		w.shards = max(w.shards, 1)
 		res := r.run(w, trace)
 		fmt.Print(res.text)
 		if !res.ok {
@@ -183,6 +186,10 @@ func (r *runner) fresh(w world, length time.Duration, workers int) error {
 			mu.Lock()
 			next := w
 			next.seed, next.swarm = first+uint64(worlds), w.swarm || worlds%2 == 1
+			if next.shards == 0 && worlds%4 == 3 {
+				next.shards = 3
+			}
+			next.shards = max(next.shards, 1)
 			done := bad != nil || time.Since(began) > length
 			worlds++
 			mu.Unlock()
