@@ -109,6 +109,24 @@ func TestLogStore(t *testing.T) {
 	}
 }
 
+// TestLogStoreKeepsLost: Raft may cut off what is not applied, and nothing else, wherever that begins.
+func TestLogStoreKeepsLost(t *testing.T) {
+	l := openLog(t, vfs.NewMem())
+	var lost uint64
+	s := &LogStore{Log: l, Lost: func(from, _ uint64) { lost = from }}
+	for i := range uint64(6) {
+		must(t, s.StoreLog(&raft.Log{Index: 1 + i, Term: 1}))
+	}
+	l.SetApplied(4)
+	for _, from := range []uint64{1, 4} {
+		if err := s.DeleteRange(from, 6); !errors.Is(err, errKeepsLost) || lost != from {
+			t.Errorf("entries from %d on are deleted: %v, and %d is said to be lost", from, err, lost)
+		}
+	}
+	must(t, s.DeleteRange(5, 6))
+	must(t, l.Close())
+}
+
 // TestLogStoreRoom: room that was reserved is used; a full disk is no failure, unless
 // Raft has deleted what it cannot replace (R8).
 func TestLogStoreRoom(t *testing.T) {

@@ -245,6 +245,22 @@ func TestNothingLoggedIsProved(t *testing.T) {
 	}
 }
 
+// TestCutBatch: when the log of a batch is cut off, it is certain that nothing was applied only if it was one record: of several, the
+// first ones may have been committed (R7).
+func TestCutBatch(t *testing.T) {
+	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	for records, want := range map[int]error{1: ErrNotLeader, 2: ErrUndecided} {
+		x := s.internal(s.partitions...)
+		x.ops, x.err, x.records = []Op{{Kind: CIncrBy}, {Kind: Get, Err: ErrKeySize}, {Kind: CIncrBy}}, ErrNotLeader, records
+		x.failAll()
+		for i, want := range []error{want, ErrKeySize, want} {
+			if got := x.ops[i].Err; !errors.Is(got, want) {
+				t.Errorf("operation %d of a batch of %d records is answered %v, want %v", i, records, got, want)
+			}
+		}
+	}
+}
+
 // TestReplicaGivesUp: who cannot be told in time is told that the outcome is unknown, and
 // that ends when the node leads again (R7).
 func TestReplicaGivesUp(t *testing.T) {

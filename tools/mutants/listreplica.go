@@ -3,6 +3,13 @@ package main
 // replicaMutants break the rules R1 to R9 of a replicated shard.
 var replicaMutants = []mutant{
 	{
+		guarantee: "R7", name: "a batch half of whose records were committed is told that nothing was applied",
+		file:     "store/replica.go",
+		old:      "errors.Is(x.err, ErrNotLeader) && x.records > 1:",
+		new:      "false:",
+		packages: "./store", tests: "TestCutBatch",
+	},
+	{
 		guarantee: "R3", name: "another's decision is put on top of one that is not committed",
 		file:     "store/replica.go",
 		old:      "	if p.committed.upTo() < p.seq { // R3\n",
