@@ -306,7 +306,8 @@ func (f *syncedFile) fsync() error {
 	f.ages.begin()
 	start := f.s.now()
 	if f.s.fsyncPolicy() == Everysec {
-		f.s.since.Store(&start)
+		began := start // start itself would be on the heap under every policy
+		f.s.since.Store(&began)
 	}
 	err := f.File.SyncData()
 	f.s.since.Store(nil)
