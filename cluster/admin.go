@@ -11,11 +11,11 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -52,7 +52,7 @@ type Admin struct {
 	// clients have been sent; Stop ends the process likewise.
 	Restart, Stop func()
 
-	one sync.Mutex // held while a verb changes something
+	one longlock.Mutex // held while a verb changes something
 }
 
 // again is an error of a verb that may go well if it is sent again.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -45,7 +45,7 @@ type received struct{ to, last uint64 }
 
 // movePeer is another replica of the target, which is asked one question at a time.
 type movePeer struct {
-	busy sync.Mutex
+	busy longlock.Mutex
 	conn *moveConn
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/internal/longlock"
 )
 
 // Times of the meta group, as parts of Timeout. It is in no hurry: nothing but a change of
@@ -64,7 +66,7 @@ type Meta struct {
 	log       *metaLog
 	ledSince  time.Time // watch's goroutine
 	knowsAll  uint64    // the term in which this node leads and has applied all that was committed before; watch's
-	applying  sync.Mutex
+	applying  longlock.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -92,7 +93,7 @@ type Node struct {
 	redone    uint64      // the index up to which Open has redone the log
 	reign     oplog.Reign // the latest that has begun, as of what was applied (R2); FSM's goroutine
 
-	leading sync.Mutex // held while it begins or ends
+	leading longlock.Mutex // held while it begins or ends
 	leads   atomic.Bool
 	toBegin chan struct{} // Raft may lead while this node does not
 	handing chan struct{} // has one while Raft may be about to hand over

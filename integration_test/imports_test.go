@@ -29,7 +29,7 @@ var mayImport = map[string]string{
 	"store/seen":            "persistence store/coding store/part",
 	"store/sketch":          "store/coding",
 	"store/part":            "store/coding",
-	"regions":               "resp server/tlstest store store/part",
+	"regions":               "resp server/tlstest store store/part internal/longlock",
 	"store/coding":          "",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -26,7 +27,7 @@ type Node struct {
 
 	// changing is held while the members change, and may be taken by who reads a region. mu, of
 	// mesh, is held while the Mesh follows that, and so waits for those who read.
-	changing sync.Mutex
+	changing longlock.Mutex
 
 	acknowledged atomic.Uint64 // see Acknowledge
 

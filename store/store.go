@@ -196,7 +196,7 @@ type Store struct {
 	diskFull atomic.Bool
 	noSpace  atomic.Int64          // when it was last logged that the op log found none, unix s
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
-	fencing  sync.Mutex            // fence
+	fencing  longlock.Mutex        // fence
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
 	leaving  leaving
 	behind   atomic.Bool  // background work is so late that writes must wait
@@ -217,7 +217,7 @@ type Store struct {
 	clockAhead atomic.Int64
 	replica    *replica       // nil: there is no other node
 	catalogMu  longlock.Mutex // one change of the tables at a time
-	rebuilds   sync.Mutex     // one rebuild at a time
+	rebuilds   longlock.Mutex // one rebuild at a time
 	indexing   sync.Mutex     // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
 	digesting  chan struct{} // has room for one
