@@ -16,13 +16,13 @@ import (
 
 var (
 	seed   = flag.Uint64("sim.seed", 0, "run the world of this seed, and end the process")
-	faults = flag.Int("sim.faults", 60, "how many faults strike")
+	faults = flag.Int("sim.faults", 40, "how many faults strike")
 	every  = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
 	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
 	shards = flag.Int("sim.shards", 1, "how many shards of three nodes there are")
 	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
 	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
-	worlds = flag.Int("sim.worlds", 4, "how many worlds TestSeeds runs")
+	worlds = flag.Int("sim.worlds", 2, "how many worlds TestSeeds runs")
 	keep   = flag.String("sim.log", "", "a file that gets the log of a world that fails")
 )
 
@@ -65,7 +65,7 @@ func TestSeeds(t *testing.T) {
 			}
 			args := []string{"-sim.seed", strconv.FormatUint(rand.Uint64N(1<<40), 10), "-sim.faults", strconv.Itoa(*faults),
 				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.swarm=" + strconv.FormatBool(i%2 == 1)}
-			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$")...).CombinedOutput(); err != nil {
+			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$", "-test.timeout", "5m")...).CombinedOutput(); err != nil {
 				t.Errorf("%v fails: %v\n%.4000s", args, err, out)
 			}
 		})
