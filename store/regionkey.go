@@ -221,7 +221,11 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 		return
 	}
 	parts := e.r.parts
-	if e.r.delta.Keeps() {
+	switch {
+	case !e.r.delta.Keeps():
+	case c.seq == seq:
+		parts = c.parts() // its row has the entry already: what is added to would be there twice
+	default:
 		parts = e.r.delta.Parts(c.parts())
 	}
 	c.setParts(append(c.parts()[:0], parts...)) // the entry's are used again
