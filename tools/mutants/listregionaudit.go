@@ -3,6 +3,13 @@ package main
 // regionAuditMutants break how regions compare themselves by digests.
 var regionAuditMutants = []mutant{
 	{
+		guarantee: "G4", name: "a merge is redone although the key's row has it",
+		file:     "store/regionkey.go",
+		old:      "	case c.seq == seq:\n",
+		new:      "	case false:\n",
+		packages: "./store", tests: "TestMergeIsRedoneOnce",
+	},
+	{
 		guarantee: "G1", name: "regions that differ are not told of",
 		file:     "regions/audit.go",
 		old:      "			m.lookAt(m.audited(suspects), suspects)\n",
