@@ -31,7 +31,7 @@ type group struct {
 // promote gives a node a vote, and returns when every voter that answers knows that.
 func (g *group) promote(id raft.ServerID, address raft.ServerAddress) error {
 	if !g.votes(id) {
-		// What was committed by then: a later entry may be under way at any time.
+		// Entries that are committed later do not count: one may be under way at any time.
 		if err := g.awaitVoters(time.Now(), id, ""); err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func (s *Session) Held() int64 {
 	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load()
 }
 
-// NoEvict reports whether the client is not to be disconnected for the memory that it holds (CLIENT NO-EVICT).
+// NoEvict reports whether the client stays connected whatever memory it holds (CLIENT NO-EVICT).
 // Safe for concurrent use.
 func (s *Session) NoEvict() bool { return s.noEvict.Load() }
 

@@ -31,7 +31,7 @@ func (n *member) region() *regions.Cluster {
 	}
 }
 
-// ownPartitions are those of this node's shard.
+// ownPartitions returns the partitions of this node's shard.
 func (n *member) ownPartitions() (all []uint16) {
 	c := n.configuration()
 	self := c.Member(n.directory.ID())

@@ -101,7 +101,7 @@ func (n *Node) openMember() (err error) {
 // Store returns the store.
 func (n *Node) Store() *store.Store { return n.st }
 
-// Shard returns the replica of a shard that this node is; nil: it is none.
+// Shard returns this node's replica of its shard; nil if it has none.
 func (n *Node) Shard() *cluster.Node {
 	if n.member == nil {
 		return nil

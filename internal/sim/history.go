@@ -104,13 +104,6 @@ func (h *History) Read(key string) func(value int64, from string) {
 	}
 }
 
-// Answered returns how many operations were answered.
-func (h *History) Answered() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.answered
-}
-
 // Counts returns how many operations were answered, how many answers were given again, and how many reads.
 func (h *History) Counts() (answered, again, reads int) {
 	h.mu.Lock()

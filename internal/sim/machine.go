@@ -88,41 +88,16 @@ type Life struct {
 	process atomic.Pointer[Process]
 	dead    atomic.Bool
 	hurt    atomic.Bool
-
-	mu       sync.Mutex
-	closing  bool           // it takes no more requests
-	requests sync.WaitGroup // that it is answering: Close waits for them, as the server does
+	closing atomic.Bool
 }
-
-// Begin begins a request, unless the process takes none. End ends it.
-func (l *Life) Begin() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closing {
-		return false
-	}
-	l.requests.Add(1)
-	return true
-}
-
-// End ends a request.
-func (l *Life) End() { l.requests.Done() }
 
 // close closes the process, once.
 func (l *Life) close() (closed bool, err error) {
 	<-l.Up
 	p := l.process.Load()
-	if p == nil {
+	if p == nil || l.closing.Swap(true) {
 		return false, nil
 	}
-	l.mu.Lock()
-	was := l.closing
-	l.closing = true
-	l.mu.Unlock()
-	if was {
-		return false, nil
-	}
-	l.requests.Wait()
 	return true, (*p).Close()
 }
 

@@ -23,7 +23,7 @@ var ErrChanged = errors.New("an fsync has failed before, and the disk has other 
 
 // Renew makes the first size bytes of a file durable, of which so many are known to be: in a new file, which takes the
 // place of the old one, without what lies behind them. aside is its path meanwhile. On a full disk the bytes that
-// are not known to be durable are written once more where they are: a server starts there, too.
+// are not known to be durable are written once more where they are, so that a server starts there as well.
 //
 // Memory may drop clean pages at any time, so the caller must read the file once more before it relies on it.
 func Renew(fsys vfs.FS, path, aside string, durable, size int64) error {
