@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -35,9 +34,22 @@ func NewClient(w *World) *Client {
 	return &Client{life: w.Client(), connections: make(map[string]*clientConnection)}
 }
 
-// Do sends a command to a server and returns its reply: a string, an int64, nil, or a list of these. A replyError is the
-// server's answer; after any other error nobody knows whether the command was carried out.
+// Do sends a command to a server and returns its reply: a string, an int64, nil, or a list of these and of errors. A
+// replyError is the server's answer; after any other error nobody knows whether the command was carried out.
 func (c *Client) Do(to string, patience time.Duration, words ...string) (any, error) {
+	replies, err := c.Send(to, patience, words)
+	if err != nil {
+		return nil, err
+	}
+	if refused, is := replies[0].(replyError); is {
+		return nil, refused
+	}
+	return replies[0], nil
+}
+
+// Send sends commands to a server in one write, and returns the replies that came. There is one for each command unless
+// there is an error.
+func (c *Client) Send(to string, patience time.Duration, commands ...[]string) (replies []any, err error) {
 	end := time.Now().Add(patience)
 	conn, err := c.connect(to, end)
 	if err != nil {
@@ -45,16 +57,21 @@ func (c *Client) Do(to string, patience time.Duration, words ...string) (any, er
 	}
 	_ = conn.SetDeadline(end)
 	var w resp.Writer
-	w.BulkStrings(words)
-	reply, err := any(nil), error(nil)
-	if _, err = conn.Write(w.Bytes()); err == nil {
-		reply, err = readReply(conn.in)
+	for _, words := range commands {
+		w.BulkStrings(words)
 	}
-	if err != nil && !errors.As(err, new(replyError)) {
+	_, err = conn.Write(w.Bytes())
+	for err == nil && len(replies) < len(commands) {
+		var reply any
+		if reply, err = readReply(conn.in); err == nil {
+			replies = append(replies, reply)
+		}
+	}
+	if err != nil {
 		_ = conn.Close()
 		delete(c.connections, to)
 	}
-	return reply, err
+	return replies, err
 }
 
 func (c *Client) connect(to string, end time.Time) (*clientConnection, error) {
@@ -70,7 +87,7 @@ func (c *Client) connect(to string, end time.Time) (*clientConnection, error) {
 	return conn, nil
 }
 
-// readReply reads one reply.
+// readReply reads one reply. A replyError is a reply, too.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {
@@ -84,7 +101,7 @@ func readReply(in *bufio.Reader) (any, error) {
 	case '+':
 		return text, nil
 	case '-':
-		return nil, replyError(text)
+		return replyError(text), nil
 	case ':':
 		return strconv.ParseInt(text, 10, 64)
 	case '$', '*':

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -49,23 +48,23 @@ const (
 	longTask = 3 * time.Minute
 )
 
-// clusterWorld is the scenario of a cluster: shards of three nodes, clients that increment and read counters and send
-// again what was not answered, and a nemesis. Everything goes the way it goes for users: servers speak RESP, clients follow
-// MOVED, and the cluster is made and changed by CLUSTER FBFKV.
+// clusterWorld is the scenario of a cluster: shards of three nodes, the clients of a workload, and a nemesis. Everything
+// goes the way it goes for users: servers speak RESP, clients follow MOVED, and the cluster is made and changed by CLUSTER
+// FBFKV.
 type clusterWorld struct {
 	w       *World
 	shards  int
 	id      string
-	history *History
+	load    *Workload
 	nemesis *Nemesis
 	changes atomic.Bool // an administrator changes the cluster
-	ended   atomic.Bool // clients send nothing new
 }
 
 // RunCluster runs the scenario of a cluster, in a bubble.
 func RunCluster(o Options) Result {
 	w := NewWorld(o.Seed, o.Log)
-	c := &clusterWorld{w: w, shards: max(o.Shards, 1), history: NewHistory(w), id: cluster.NewID()}
+	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
+	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w) }}
 	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, c.faults())}
 	c.nemesis.Only(o.Only)
 	if o.Swarm {
@@ -75,7 +74,7 @@ func RunCluster(o Options) Result {
 	c.found()
 	var running sync.WaitGroup
 	for i := range clients {
-		running.Go(func() { c.client(i) })
+		running.Go(func() { c.load.Run(i) })
 	}
 	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
 		c.nemesis.Strike()
@@ -86,13 +85,13 @@ func RunCluster(o Options) Result {
 	if w.Failure() == "" {
 		c.soothe()
 	}
-	c.ended.Store(true)
+	c.load.End()
 	running.Wait()
 	if w.Failure() == "" {
 		c.check()
 	}
 	r := Result{World: w, Faults: c.nemesis.Struck, Kinds: c.nemesis.Names()}
-	r.Answered, r.AnsweredAgain, r.Read = c.history.Counts()
+	r.Answered, r.AnsweredAgain, r.Read = c.load.History.Counts()
 	return r
 }
 
@@ -276,99 +275,6 @@ func (c *clusterWorld) leaders() (leaders []*Machine) {
 	return leaders
 }
 
-// router is a client that follows MOVED.
-type router struct {
-	*Client
-	c  *clusterWorld
-	at map[string]string // by key: the address of the server that had it last
-}
-
-// do sends a command about a key to where the key was last, and reports whether it was answered.
-func (r *router) do(key string, patience time.Duration, words ...string) (reply any, from string, ok bool) {
-	w := r.c.w
-	to := r.at[key]
-	if to == "" {
-		machines := w.Machines()
-		to = machines[w.Intn(len(machines))].Address(clientPort)
-	}
-	reply, err := r.Do(to, patience, words...)
-	var refused replyError
-	switch {
-	case err == nil:
-		r.at[key] = to
-		return reply, to, true
-	case !errors.As(err, &refused):
-		delete(r.at, key)
-		return nil, to, false
-	}
-	code, rest, _ := strings.Cut(string(refused), " ")
-	switch code {
-	case "MOVED":
-		_, to, _ = strings.Cut(rest, " ")
-		if host, _, err := net.SplitHostPort(to); err == nil && host != "" {
-			r.at[key] = to
-			return nil, to, false
-		}
-		delete(r.at, key)
-	case "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF":
-		delete(r.at, key)
-	default:
-		if !strings.Contains(string(refused), "outcome unknown") {
-			w.Fail("%q is answered %q by %s", words, refused, to)
-		}
-		delete(r.at, key)
-	}
-	return nil, to, false
-}
-
-func (c *clusterWorld) router() *router {
-	return &router{NewClient(c.w), c, make(map[string]string)}
-}
-
-// count sends an operation once, and reports whether it was answered.
-func (r *router) count(o *Op, patience time.Duration) bool {
-	reply, from, ok := r.do(o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
-	if !ok {
-		return false
-	}
-	list, _ := reply.([]any)
-	if len(list) != 2 {
-		r.c.w.Fail("CINCRBY is answered %v by %s", reply, from)
-		return false
-	}
-	value, _ := list[0].(int64)
-	r.c.history.Answer(o, value, list[1] == int64(1), from)
-	return true
-}
-
-// client increments and reads counters until the scenario ends.
-func (c *clusterWorld) client(number int) {
-	rng, r := c.w.Rand(), c.router()
-	over := func() bool { return c.ended.Load() || c.w.Failure() != "" }
-	for i := 0; !over(); i++ {
-		key := fmt.Sprint("k", rng.IntN(keys*c.shards))
-		if rng.IntN(3) == 0 {
-			answer := c.history.Read(key)
-			if reply, from, ok := r.do(key, time.Second, "CGET", key); ok {
-				value, _ := reply.(int64)
-				answer(value, from)
-			}
-		}
-		o := c.history.Send(key, fmt.Sprint(number, "-", i))
-		for !over() {
-			patience := 3 * time.Second
-			if rng.IntN(4) == 0 {
-				patience = time.Duration(rng.IntN(300)) * time.Millisecond
-			}
-			if r.count(o, patience) {
-				break
-			}
-			time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond)
-		}
-		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond)
-	}
-}
-
 // soothe ends all faults. Within a minute every shard must answer; and then without any one machine.
 func (c *clusterWorld) soothe() {
 	c.w.Soothe()
@@ -386,11 +292,11 @@ func (c *clusterWorld) soothe() {
 
 // awaitAnswers waits until operations of all shards are answered, for a minute.
 func (c *clusterWorld) awaitAnswers(since string) {
-	r := c.router()
+	r := newRouter(c.w)
 	end := time.Now().Add(time.Minute)
 	for i := range 4 * c.shards { // of many slots, since partitions move
-		o := c.history.Send(fmt.Sprint("k", i), fmt.Sprint("after-", c.w.Now(), "-", i))
-		for !r.count(o, time.Second) && c.w.Failure() == "" {
+		o := c.load.History.Send(c.load.key(i), fmt.Sprint("after-", c.w.Now(), "-", i))
+		for !c.load.Count(r, o, time.Second) && c.w.Failure() == "" {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
 				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
@@ -404,18 +310,7 @@ func (c *clusterWorld) awaitAnswers(since string) {
 
 // check sends every operation again, and compares the replicas.
 func (c *clusterWorld) check() {
-	r := c.router()
-	for _, o := range c.history.Ops() {
-		for end := time.Now().Add(3 * time.Minute); !r.count(o, time.Second); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				c.w.Fail("stuck: %s %s is not answered although all is well", o.Key, o.ID)
-			}
-			if c.w.Failure() != "" {
-				return
-			}
-		}
-	}
-	c.history.Complete()
+	c.load.Again()
 	for _, m := range c.w.Machines() {
 		c.compare(m)
 	}
@@ -424,7 +319,7 @@ func (c *clusterWorld) check() {
 // compare fails the world unless the counters that a replica has are right, once it has applied what its shard has.
 func (c *clusterWorld) compare(m *Machine) {
 	client, to := NewClient(c.w), m.Address(clientPort)
-	totals := c.history.Totals()
+	totals := c.load.History.Totals()
 	for _, key := range slices.Sorted(maps.Keys(totals)) {
 		for end := time.Now().Add(3 * time.Minute); c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
 			_, err := client.Do(to, time.Second, "READONLY")

@@ -6,6 +6,7 @@
 //   - Network: connections that are late, cut in one direction, reset, or silent for ever;
 //   - Machine: an address, a disk and a clock, on which one process after another lives (Life);
 //   - Nemesis: the table of faults, each with a weight;
+//   - Workload: what clients do, through a Sender, whatever the servers are;
 //   - History: what clients sent and were answered, checked as it grows.
 //
 // A scenario connects them: it founds a shard, lets clients count, lets the nemesis strike, and checks that every

@@ -11,6 +11,7 @@ import (
 //
 //   - the answers of a counter are 1 to n, each given to one operation;
 //   - an operation that is sent again gets its first answer again;
+//   - an operation is applied once, so if all that was sent of it was answered, one answer says that it was applied;
 //   - an answer and a read are not below what was answered before they were sent, nor above what was ever sent.
 //
 // Its methods are safe for concurrent use.
@@ -31,6 +32,8 @@ type Op struct {
 	value   int64 // of its first answer; 0: none yet
 	applied bool
 	least   int64 // what its counter had been answered before it was sent
+	sends   int   // how often it was sent, and how often that was answered
+	answers int
 }
 
 // counter is what is known of a counter.
@@ -52,7 +55,7 @@ func (h *History) counter(key string) *counter {
 	return c
 }
 
-// Send notes that an operation is sent from now on.
+// Send returns a new operation, which is to be sent from now on.
 func (h *History) Send(key, id string) *Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,15 +66,24 @@ func (h *History) Send(key, id string) *Op {
 	return o
 }
 
+// Sent notes that an operation is sent once.
+func (h *History) Sent(o *Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o.sends++
+}
+
 // Answer takes in an answer: the counter's value, and whether the operation was new. From is for the text of a failure.
 func (h *History) Answer(o *Op, value int64, applied bool, from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	o.answers++
 	if o.value != 0 {
 		h.again++
 		if o.value != value || o.applied && applied {
 			h.w.Fail("%s %s was answered %d (applied %v), and now %d (applied %v) by %s", o.Key, o.ID, o.value, o.applied, value, applied, from)
 		}
+		o.applied = o.applied || applied
 		return
 	}
 	h.answered++
@@ -136,6 +148,11 @@ func (h *History) Complete() {
 	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
 		if c := h.counters[key]; int64(len(c.by)) != c.sent || c.highest != c.sent {
 			h.w.Fail("%s: %d answers, the highest %d, of %d operations", key, len(c.by), c.highest, c.sent)
+		}
+	}
+	for _, o := range h.ops {
+		if !o.applied && o.answers == o.sends {
+			h.w.Fail("%s %s was sent %d times, and no answer says that it was applied", o.Key, o.ID, o.sends)
 		}
 	}
 }

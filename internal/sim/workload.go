@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Sender sends commands to the servers of a scenario, wherever they are. It is used by one goroutine.
+type Sender interface {
+	// Send sends commands about the keys of one slot, of which key is one, in one write. It returns the replies that came,
+	// in the order of the commands, and the address of the server. A reply that is a replyError is the server's. After an
+	// error nobody knows which of the commands without a reply were carried out.
+	Send(key string, patience time.Duration, commands ...[]string) (replies []any, from string, err error)
+}
+
+// Workload is what the clients of a scenario do, whatever its servers are: they increment and read counters, and send
+// again what was not answered. Its methods are safe for concurrent use.
+type Workload struct {
+	World   *World
+	History *History
+	Keys    int           // how many counters there are
+	Connect func() Sender // returns a client's connections
+
+	ended atomic.Bool // clients send nothing new
+}
+
+// user is one client.
+type user struct {
+	*Workload
+	Sender
+	number int
+	sent   int
+	rng    *rand.Rand
+}
+
+// Run lets a client of a number that no other one has work until the workload ends.
+func (l *Workload) Run(number int) {
+	u := &user{Workload: l, Sender: l.Connect(), number: number, rng: l.World.Rand()}
+	for !u.over() {
+		u.read()
+		u.count()
+		u.rest()
+	}
+}
+
+// End lets the clients send nothing new.
+func (l *Workload) End() { l.ended.Store(true) }
+
+func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
+
+// key returns the name of a counter.
+func (l *Workload) key(i int) string { return fmt.Sprint("k", i%l.Keys) }
+
+// Do sends one command, and reports whether it was answered.
+func (l *Workload) Do(s Sender, key string, patience time.Duration, words ...string) (reply any, from string, ok bool) {
+	replies, from, _ := s.Send(key, patience, words)
+	if len(replies) == 0 || !l.settled(words, replies[0], from) {
+		return nil, from, false
+	}
+	return replies[0], from, true
+}
+
+// settled reports whether a reply is an answer. It fails the world if the reply is an error that no fault explains.
+func (l *Workload) settled(words []string, reply any, from string) bool {
+	var refused replyError
+	if err, is := reply.(error); !is || !errors.As(err, &refused) {
+		return true
+	}
+	code, _, _ := strings.Cut(string(refused), " ")
+	switch code {
+	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF":
+		return false
+	}
+	if !strings.Contains(string(refused), "outcome unknown") {
+		l.World.Fail("%q is answered %q by %s", words, string(refused), from)
+	}
+	return false
+}
+
+// Count sends an operation once, and reports whether it was answered.
+func (l *Workload) Count(s Sender, o *Op, patience time.Duration) bool {
+	l.History.Sent(o)
+	reply, from, ok := l.Do(s, o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
+	if !ok {
+		return false
+	}
+	list, _ := reply.([]any)
+	if len(list) != 2 {
+		l.World.Fail("CINCRBY is answered %v by %s", reply, from)
+		return false
+	}
+	value, _ := list[0].(int64)
+	l.History.Answer(o, value, list[1] == int64(1), from)
+	return true
+}
+
+// Again sends every operation again, each until it is answered. It fails the world if that takes too long.
+func (l *Workload) Again() {
+	s := l.Connect()
+	for _, o := range l.History.Ops() {
+		for end := time.Now().Add(3 * time.Minute); !l.Count(s, o, time.Second); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				l.World.Fail("stuck: %s %s is not answered although all is well", o.Key, o.ID)
+			}
+			if l.World.Failure() != "" {
+				return
+			}
+		}
+	}
+	l.History.Complete()
+}
+
+// id returns an opid that no other operation has.
+func (u *user) id() string {
+	u.sent++
+	return fmt.Sprint(u.number, "-", u.sent)
+}
+
+// patience returns how long the client waits for an answer.
+func (u *user) patience() time.Duration {
+	if u.rng.IntN(4) == 0 {
+		return time.Duration(u.rng.IntN(300)) * time.Millisecond
+	}
+	return 3 * time.Second
+}
+
+// rest waits for a moment.
+func (u *user) rest() { time.Sleep(time.Duration(u.rng.IntN(20_000)) * time.Microsecond) }
+
+// insist does something again until it is done or the workload ends.
+func (u *user) insist(do func() bool) {
+	for !u.over() && !do() {
+		u.rest()
+	}
+}
+
+// read reads a counter, now and then.
+func (u *user) read() {
+	if u.rng.IntN(3) != 0 {
+		return
+	}
+	key := u.key(u.rng.IntN(u.Keys))
+	answer := u.History.Read(key)
+	if reply, from, ok := u.Do(u, key, time.Second, "CGET", key); ok {
+		value, _ := reply.(int64)
+		answer(value, from)
+	}
+}
+
+// count increments a counter.
+func (u *user) count() {
+	o := u.History.Send(u.key(u.rng.IntN(u.Keys)), u.id())
+	u.insist(func() bool { return u.Count(u, o, u.patience()) })
+}
