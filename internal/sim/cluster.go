@@ -24,7 +24,8 @@ type Options struct {
 	Faults int           // how many strike
 	Every  time.Duration // mean time between two
 	Only   string        // names of faults, separated by commas; "": all
-	Swarm  bool          // a third of the kinds only
+	Work   string        // what clients do, separated by commas; "": all
+	Swarm  bool          // a third of the kinds of faults, and half of what clients do, only
 	Log    io.Writer     // gets the log while it grows; nil: nothing does
 }
 
@@ -32,7 +33,7 @@ type Options struct {
 type Result struct {
 	World                         *World
 	Faults                        int
-	Kinds                         string
+	Kinds, Work                   string
 	Answered, AnsweredAgain, Read int
 }
 
@@ -67,10 +68,13 @@ func RunCluster(o Options) Result {
 	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w) }}
 	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, c.faults())}
 	c.nemesis.Only(o.Only)
+	share := 1.0
 	if o.Swarm {
 		c.nemesis.Swarm()
+		share = 0.5
 	}
-	w.Say("faults: %s", c.nemesis.Names())
+	c.load.Choose(o.Work, share)
+	w.Say("faults: %s; clients: %s", c.nemesis.Names(), c.load.Names())
 	c.found()
 	var running sync.WaitGroup
 	for i := range clients {
@@ -90,7 +94,7 @@ func RunCluster(o Options) Result {
 	if w.Failure() == "" {
 		c.check()
 	}
-	r := Result{World: w, Faults: c.nemesis.Struck, Kinds: c.nemesis.Names()}
+	r := Result{World: w, Faults: c.nemesis.Struck, Kinds: c.nemesis.Names(), Work: c.load.Names()}
 	r.Answered, r.AnsweredAgain, r.Read = c.load.History.Counts()
 	return r
 }

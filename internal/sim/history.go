@@ -34,6 +34,7 @@ type Op struct {
 	least   int64 // what its counter had been answered before it was sent
 	sends   int   // how often it was sent, and how often that was answered
 	answers int
+	group   *group // nil: it is sent alone
 }
 
 // counter is what is known of a counter.

@@ -19,6 +19,7 @@ var (
 	faults = flag.Int("sim.faults", 40, "how many faults strike")
 	every  = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
 	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
+	work   = flag.String("sim.work", "", "what clients do, separated by commas, and not everything")
 	shards = flag.Int("sim.shards", 1, "how many shards of three nodes there are")
 	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
 	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
@@ -32,7 +33,7 @@ func TestWorld(t *testing.T) {
 		t.Skip("no -sim.seed")
 	}
 	cryptotest.SetGlobalRandom(t, *seed)
-	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Swarm: *swarm, Shards: *shards}
+	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Work: *work, Swarm: *swarm, Shards: *shards}
 	if *trace {
 		o.Log = os.Stderr
 	}
@@ -64,7 +65,7 @@ func TestSeeds(t *testing.T) {
 				shards = 3
 			}
 			args := []string{"-sim.seed", strconv.FormatUint(rand.Uint64N(1<<40), 10), "-sim.faults", strconv.Itoa(*faults),
-				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.swarm=" + strconv.FormatBool(i%2 == 1)}
+				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.work", *work, "-sim.swarm=" + strconv.FormatBool(i%2 == 1)}
 			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$", "-test.timeout", "5m")...).CombinedOutput(); err != nil {
 				t.Errorf("%v fails: %v\n%.4000s", args, err, out)
 			}
@@ -78,8 +79,8 @@ func report(r Result, virtual, real time.Duration, stacks []byte) {
 	if f := r.World.Failure(); f != "" {
 		result = "FAILURE " + f
 	}
-	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d kinds=%s\n%s\n",
-		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Kinds, result)
+	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d work=%s kinds=%s\n%s\n",
+		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Work, r.Kinds, result)
 	if result == "ok" {
 		os.Exit(0)
 	}

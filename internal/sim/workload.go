@@ -25,7 +25,8 @@ type Workload struct {
 	Keys    int           // how many counters there are
 	Connect func() Sender // returns a client's connections
 
-	ended atomic.Bool // clients send nothing new
+	activities []activity
+	ended      atomic.Bool // clients send nothing new
 }
 
 // user is one client.
@@ -40,11 +41,52 @@ type user struct {
 // Run lets a client of a number that no other one has work until the workload ends.
 func (l *Workload) Run(number int) {
 	u := &user{Workload: l, Sender: l.Connect(), number: number, rng: l.World.Rand()}
+	sum := 0
+	for _, a := range l.activities {
+		sum += a.weight
+	}
 	for !u.over() {
 		u.read()
-		u.count()
+		at := u.rng.IntN(sum)
+		for _, a := range l.activities {
+			if at -= a.weight; at < 0 {
+				a.do(u)
+				break
+			}
+		}
 		u.rest()
 	}
+}
+
+// activity is one kind of what clients do.
+type activity struct {
+	name   string
+	weight int // how often it is done, against the others
+	do     func(u *user)
+}
+
+// activities are all that there are. The first one belongs to every workload.
+var activities = []activity{
+	{"count", 6, (*user).count},
+	{"together", 2, (*user).together},
+}
+
+// Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
+func (l *Workload) Choose(names string, p float64) {
+	for i, a := range activities {
+		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && l.World.Chance(p) {
+			l.activities = append(l.activities, a)
+		}
+	}
+}
+
+// Names returns the names of what clients do.
+func (l *Workload) Names() string {
+	var names []string
+	for _, a := range l.activities {
+		names = append(names, a.name)
+	}
+	return strings.Join(names, ",")
 }
 
 // End lets the clients send nothing new.
@@ -72,7 +114,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	}
 	code, _, _ := strings.Cut(string(refused), " ")
 	switch code {
-	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF":
+	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT":
 		return false
 	}
 	if !strings.Contains(string(refused), "outcome unknown") {
@@ -81,37 +123,55 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	return false
 }
 
+// command returns the command of an operation.
+func (o *Op) command() []string { return []string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"} }
+
 // Count sends an operation once, and reports whether it was answered.
 func (l *Workload) Count(s Sender, o *Op, patience time.Duration) bool {
 	l.History.Sent(o)
-	reply, from, ok := l.Do(s, o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
-	if !ok {
-		return false
+	reply, from, ok := l.Do(s, o.Key, patience, o.command()...)
+	if ok {
+		l.answer(o, reply, from)
 	}
-	list, _ := reply.([]any)
-	if len(list) != 2 {
-		l.World.Fail("CINCRBY is answered %v by %s", reply, from)
-		return false
-	}
-	value, _ := list[0].(int64)
-	l.History.Answer(o, value, list[1] == int64(1), from)
-	return true
+	return ok
 }
 
-// Again sends every operation again, each until it is answered. It fails the world if that takes too long.
+// answer takes in the answer to an operation: a value, and whether it was applied, which it returns.
+func (l *Workload) answer(o *Op, reply any, from string) (applied bool) {
+	pair, _ := reply.([]any)
+	if len(pair) != 2 {
+		l.World.Fail("%q is answered %v by %s", o.command(), reply, from)
+		return false
+	}
+	value, _ := pair[0].(int64)
+	applied = pair[1] == int64(1)
+	l.History.Answer(o, value, applied, from)
+	return applied
+}
+
+// Again sends every operation again, until it is answered. It fails the world if that takes too long.
 func (l *Workload) Again() {
 	s := l.Connect()
 	for _, o := range l.History.Ops() {
-		for end := time.Now().Add(3 * time.Minute); !l.Count(s, o, time.Second); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				l.World.Fail("stuck: %s %s is not answered although all is well", o.Key, o.ID)
-			}
-			if l.World.Failure() != "" {
-				return
-			}
+		switch g := o.group; {
+		case g == nil:
+			l.mustEnd(o.Key+" "+o.ID, func() bool { return l.Count(s, o, time.Second) })
+		case o == g.ops[0]: // as they were sent
+			l.mustEnd(o.Key+" "+o.ID, func() bool { return l.send(s, g, time.Second) })
 		}
 	}
-	l.History.Complete()
+	if l.World.Failure() == "" {
+		l.History.Complete()
+	}
+}
+
+// mustEnd does something again until it is done, and fails the world if that takes too long.
+func (l *Workload) mustEnd(what string, do func() bool) {
+	for end := time.Now().Add(3 * time.Minute); l.World.Failure() == "" && !do(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.World.Fail("stuck: %s is not answered although all is well", what)
+		}
+	}
 }
 
 // id returns an opid that no other operation has.

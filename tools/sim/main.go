@@ -30,6 +30,7 @@ type world struct {
 	shards int
 	faults int
 	only   string
+	work   string
 	swarm  bool
 }
 
@@ -38,6 +39,9 @@ func (w world) args(prefix string) []string {
 	a := []string{prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "shards", strconv.Itoa(w.shards), prefix + "faults", strconv.Itoa(w.faults)}
 	if w.only != "" {
 		a = append(a, prefix+"only", w.only)
+	}
+	if w.work != "" {
+		a = append(a, prefix+"work", w.work)
 	}
 	if w.swarm {
 		a = append(a, prefix+"swarm")
@@ -56,6 +60,7 @@ type result struct {
 	ok     bool
 	text   string // what it printed
 	struck int    // how many faults had struck
+	work   string
 	kinds  []string
 }
 
@@ -75,9 +80,9 @@ func (r *runner) run(w world, trace bool) result {
 	if ctx.Err() != nil {
 		res.text += fmt.Sprintf("it did not end within %v of real time\n", worldLimit)
 	}
-	if m := regexp.MustCompile(`faults=(\d+) .*kinds=(\S+)`).FindStringSubmatch(res.text); m != nil {
+	if m := regexp.MustCompile(`faults=(\d+) .*work=(\S+) kinds=(\S+)`).FindStringSubmatch(res.text); m != nil {
 		res.struck, _ = strconv.Atoi(m[1])
-		res.kinds = strings.Split(m[2], ",")
+		res.work, res.kinds = m[2], strings.Split(m[3], ",")
 	}
 	return res
 }
@@ -112,12 +117,21 @@ func (r *runner) shrink(w world, res result) (world, result) {
 	}
 	for i := 0; i < len(res.kinds) && len(res.kinds) > 1; {
 		less := w
-		less.swarm, less.only = false, strings.Join(append(append([]string(nil), res.kinds[:i]...), res.kinds[i+1:]...), ",")
+		less.swarm, less.work, less.only = false, res.work, strings.Join(append(append([]string(nil), res.kinds[:i]...), res.kinds[i+1:]...), ",")
 		if got, failed := r.fails(less); failed {
 			w, res = less, got
 			continue
 		}
 		i++
+	}
+	for names := strings.Split(res.work, ","); len(names) > 1; names = names[:len(names)-1] { // the first one always counts
+		less := w
+		less.work = strings.Join(names[:len(names)-1], ",")
+		got, failed := r.fails(less)
+		if !failed {
+			break
+		}
+		w, res = less, got
 	}
 	return w, res
 }
@@ -137,6 +151,7 @@ func main() {
 	flag.IntVar(&w.shards, "shards", 0, "how many shards of three nodes there are; 0: three in each fourth world of fresh seeds, else one")
 	flag.IntVar(&w.faults, "faults", 100, "how many faults strike in a world")
 	flag.StringVar(&w.only, "only", "", "names of faults, separated by commas: no others strike")
+	flag.StringVar(&w.work, "work", "", "what clients do, separated by commas: nothing else but counting")
 	flag.BoolVar(&w.swarm, "swarm", false, "a third of the kinds of faults strike; with fresh seeds in each second world")
 	length := flag.Duration("for", time.Minute, "for how long worlds of fresh seeds are begun")
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "how many worlds run at a time")
