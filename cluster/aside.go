@@ -209,9 +209,6 @@ type told struct {
 
 // keepTelling tells the others, until the node stops.
 func (n *Node) keepTelling() {
-	if n.witness() == nil {
-		return
-	}
 	var last told
 	tick := time.NewTicker(witnessPeriod)
 	defer tick.Stop()

@@ -26,6 +26,9 @@ const (
 // log does for its files.
 func (n *Node) watchDisk() {
 	n.log.Watch(n.o.Stable.values.Work())
+	if w := n.witness(); w != nil {
+		n.log.Watch(w.values.Work())
+	}
 	n.log.OnHang(min(hangMost, hangPart*n.o.Timeout), n.diskHangs)
 }
 

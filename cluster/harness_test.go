@@ -168,7 +168,7 @@ func (m *replica) start() {
 	}
 	starts, err := stable.CountStart()
 	must(m.s.t, err)
-	m.witness, err = OpenWitness(stable, slog.New(slog.DiscardHandler))
+	m.witness, err = OpenWitness(m.full, "d")
 	must(m.s.t, err)
 	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel, Starts: starts}, Witness: m.witness, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
 	if err != nil {

@@ -178,9 +178,6 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 		go n.StandAside(errOlder) // which waits for nobody, but ends this connection
 	})
 	n.serving.Go(n.accept)
-	if o.Witness != nil {
-		n.serving.Go(func() { o.Witness.keep(n.ctx) })
-	}
 	return n, nil
 }
 

@@ -174,7 +174,14 @@ func Start(o Options) (*Node, error) {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.running.Go(func() { n.watch() })
-	n.running.Go(n.keepTelling)
+	if w := n.witness(); w != nil {
+		n.running.Go(n.keepTelling)
+		n.running.Go(func() {
+			if err := w.keep(n.stop); err != nil {
+				n.fail(err)
+			}
+		})
+	}
 	n.running.Go(n.beginWhenElected)
 	n.running.Go(func() { n.log.propose(n.raft, n.stop, n.refused) })
 	return n, nil
@@ -465,6 +472,9 @@ func (n *Node) Close() error {
 		err = errors.Join(err, n.st.CloseNow()) // no view can be saved, or will be needed
 	} else {
 		err = errors.Join(err, n.st.Close())
+	}
+	if w := n.witness(); w != nil {
+		err = errors.Join(err, w.Close())
 	}
 	return errors.Join(err, n.o.Stable.Close())
 }

@@ -2,15 +2,16 @@ package cluster
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/disk"
@@ -85,8 +86,7 @@ func (p Past) allows(starts uint64, end place) bool {
 
 // Witness is what a node remembers of the others' pasts. Safe for concurrent use.
 type Witness struct {
-	stable *Stable
-	log    *slog.Logger
+	values *persistence.Values // a file of their own: a vote would wait for the fsyncs of a save in that of the votes
 
 	mu    sync.Mutex
 	pasts map[string]Past // by the nodes' ids
@@ -95,24 +95,34 @@ type Witness struct {
 	refresh func()
 }
 
-// witnessValue is the name of the node's own value that has the pasts.
-const witnessValue = "fbfkv.witness"
+// witnessValue is the name of the value that has the pasts.
+const witnessValue = "pasts"
 
 // maxPasts bounds the nodes that are remembered. Those that are no members any more are forgotten (KeepOnly).
 const maxPasts = 4 * MaxMembers
 
-// OpenWitness reads what a directory says of the other nodes.
-func OpenWitness(stable *Stable, log *slog.Logger) (*Witness, error) {
-	w := &Witness{stable: stable, log: log, pasts: map[string]Past{}, dirty: make(chan struct{}, 1)}
-	b, err := stable.Get([]byte(witnessValue))
-	if err != nil || len(b) == 0 {
-		return w, err
+// OpenWitness reads what a data directory says of the other nodes, in its file WITNESS; nil is the operating system's file system.
+func OpenWitness(fsys vfs.FS, dir string) (*Witness, error) {
+	if fsys == nil {
+		fsys = vfs.Default
 	}
-	if err := decodeStrictly(b, &w.pasts); err != nil {
-		return nil, fmt.Errorf("%w: what is remembered of other nodes: %w", persistence.ErrCorrupt, err)
+	values, err := persistence.OpenWitness(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	w := &Witness{values: values, pasts: map[string]Past{}, dirty: make(chan struct{}, 1)}
+	b, err := values.Get(witnessValue)
+	if err == nil && len(b) > 0 {
+		err = decodeStrictly(b, &w.pasts)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: what is remembered of other nodes: %w", persistence.ErrCorrupt, err), values.Close())
 	}
 	return w, nil
 }
+
+// Close closes the file.
+func (w *Witness) Close() error { return w.values.Close() }
 
 // refreshBy has f called before a node is judged, to add what a leader knows that is not here yet; nil: nothing.
 func (w *Witness) refreshBy(f func()) {
@@ -188,17 +198,16 @@ func (w *Witness) KeepOnly(c *Configuration) {
 	maps.DeleteFunc(w.pasts, func(id string, _ Past) bool { return c.Member(id) == nil })
 }
 
-// keep makes what is known durable whenever there is news, until ctx ends.
-func (w *Witness) keep(ctx context.Context) {
+// keep makes what is known durable whenever there is news, until stop is closed.
+func (w *Witness) keep(stop <-chan struct{}) error {
 	for {
 		select {
-		case <-ctx.Done():
-			return
+		case <-stop:
+			return nil
 		case <-w.dirty:
 		}
-		if err := w.save(); err != nil && ctx.Err() == nil {
-			w.log.Error("what is remembered of other nodes cannot be kept", "error", err)
-			return
+		if err := w.save(); err != nil {
+			return fmt.Errorf("what is remembered of other nodes cannot be kept: %w", err)
 		}
 	}
 }
@@ -211,7 +220,7 @@ func (w *Witness) save() error {
 	if err != nil {
 		return err
 	}
-	return w.stable.Set([]byte(witnessValue), b)
+	return w.values.Set(witnessValue, b)
 }
 
 // The body of an entry that tells of pasts, for each node:

@@ -3,7 +3,6 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -69,17 +69,13 @@ func TestPastsEntry(t *testing.T) {
 // TestWitnessIsKept: what is known of others is known after a start, and members that are gone are forgotten.
 func TestWitnessIsKept(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	stable, err := OpenStable(mem, "d")
-	must(t, err)
-	w, err := OpenWitness(stable, slog.Default())
+	w, err := OpenWitness(mem, "d")
 	must(t, err)
 	one, two := testID("1"), testID("2")
 	w.Learn(one, Past{Starts: 3, Acked: place{1, 7}})
 	w.Learn(two, Past{Starts: 4})
 	must(t, w.save())
-	stable, err = OpenStable(mem.CrashClone(vfs.CrashCloneCfg{}), "d")
-	must(t, err)
-	w, err = OpenWitness(stable, slog.Default())
+	w, err = OpenWitness(mem.CrashClone(vfs.CrashCloneCfg{}), "d")
 	must(t, err)
 	if w.of(one) != (Past{Starts: 3, Acked: place{1, 7}}) || w.of(two) != (Past{Starts: 4}) {
 		t.Errorf("%+v, %+v", w.of(one), w.of(two))
@@ -88,6 +84,45 @@ func TestWitnessIsKept(t *testing.T) {
 	if w.of(one).Starts != 3 || w.of(two).Starts != 0 {
 		t.Errorf("%+v, %+v", w.of(one), w.of(two))
 	}
+}
+
+// TestVotesDoNotWaitForTheWitness: a node votes while a slow disk still keeps what it remembers of others.
+func TestVotesDoNotWaitForTheWitness(t *testing.T) {
+	s := newShard(t, 3)
+	m := s.leader()
+	n := m.running()
+	file := persistence.WitnessName
+	m.gated.Store(&file)
+	answer := m.hangDisk()
+	n.witness().Learn(testID("other"), Past{Starts: 1})
+	await(t, "it is being kept", func() bool {
+		_, busy := n.witness().values.Work().Counts()
+		return busy
+	})
+	voted := make(chan error, 1)
+	go func() {
+		voted <- errors.Join(n.o.Stable.SetUint64([]byte("term"), 7), n.o.Stable.Set([]byte("vote"), []byte("x")))
+	}()
+	await(t, "the vote is durable", func() bool { return len(voted) == 1 })
+	must(t, <-voted)
+	if _, busy := n.witness().values.Work().Counts(); !busy {
+		t.Error("nothing was being kept meanwhile")
+	}
+	answer()
+}
+
+// TestWitnessThatCannotBeKept: a node ends that could forget what it knows of others.
+func TestWitnessThatCannotBeKept(t *testing.T) {
+	s := newShard(t, 1)
+	m := s.leader()
+	m.fatal = make(chan error, 10)
+	w := m.running().witness()
+	must(t, w.Close())
+	w.Learn(testID("other"), Past{Starts: 1})
+	if err := <-m.fatal; !errors.Is(err, persistence.ErrClosed) {
+		t.Error(err)
+	}
+	m.kill(rand.New(rand.NewPCG(1, 1)))
 }
 
 // followers returns the members that do not lead.
@@ -319,9 +354,7 @@ func (s *shard) loseCommitted(ops int) (leader *replica, others []*replica) {
 
 // forgets has a node that does not run remember nothing of the others: otherwise it would refuse those that are older.
 func (m *replica) forgets() {
-	stable, err := OpenStable(m.fs, "d")
-	must(m.s.t, err)
-	must(m.s.t, errors.Join(stable.Set([]byte(witnessValue), nil), stable.Close()))
+	must(m.s.t, m.fs.Remove("d/WITNESS"))
 }
 
 // keepsLost waits until a node says that it has what the shard has lost, and keeps it. The others go on.

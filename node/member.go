@@ -177,11 +177,11 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	if n.starts, err = n.directory.Stable.CountStart(); err != nil {
 		return err
 	}
-	if n.witness, err = cluster.OpenWitness(n.directory.Stable, n.log); err != nil {
-		return fmt.Errorf("data directory %s: %w", n.config.Dir, err)
+	if n.witness, err = cluster.OpenWitness(n.o.FS, n.config.Dir); err != nil {
+		return err
 	}
 	if n.net, err = n.listen(c.Cluster); err != nil {
-		return err
+		return errors.Join(err, n.witness.Close())
 	}
 	timeout := n.config.Cluster.NodeTimeout
 	// The shard first: what its log ends with is part of what this node says of itself to all.
@@ -211,7 +211,7 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	}
 	node, err := cluster.Start(options)
 	if err != nil {
-		return errors.Join(err, n.net.Close())
+		return errors.Join(err, n.witness.Close(), n.net.Close())
 	}
 	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: n.end}
 	if n.directory.Founder() {

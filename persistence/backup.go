@@ -339,7 +339,7 @@ func passing(path string) bool {
 	if strings.HasPrefix(path, CutName) || strings.HasPrefix(path, IncomingName) {
 		return true
 	}
-	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || path == RegionsName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || path == WitnessName || path == RegionsName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copied reports whether Restore takes a file: one that a backup has. A data directory may hold others, a log file or the

@@ -100,8 +100,8 @@ func Open(o Options) (*DB, error) {
 //   - The op log grows: oplog.Open makes durable what it finds. So does OpenTail for the tail of a partition that moves.
 //   - The MANIFEST grows. Pebble has an empty log in each directory that it has opened, and so writes a new MANIFEST,
 //     durably, when it opens it again, before it deletes what the old one does not name (TestManifestOnNoDisk).
-//   - CLUSTER changes in place: OpenValues writes anew what it has read. A node's id and votes are there, the log of the meta
-//     group, and Raft's snapshots; Raft's entries are in the op log.
+//   - CLUSTER and WITNESS change in place: OpenValues writes anew what it has read. A node's id and votes are in CLUSTER, the log of
+//     the meta group, and Raft's snapshots; Raft's entries are in the op log.
 //   - LOGSYNC and MANISYNC say what was durable when they were written, and stay true if they are lost. REGIONS, and the
 //     time of the last backup, may be lost.
 func (db *DB) open(o Options) error {
@@ -169,7 +169,7 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, ValuesName, ValuesName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
+		case lockName, ValuesName, ValuesName + disk.TmpSuffix, WitnessName, WitnessName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name

@@ -20,8 +20,10 @@ import (
 const (
 	// RegionsName is a file in which a region keeps where the nodes of others are. It may be lost.
 	RegionsName = "REGIONS"
-	// ValuesName is the file of a node's own values.
+	// ValuesName is the file of a node's own values, WitnessName that of what the node remembers of others: it is written often, and no vote
+	// waits for it.
 	ValuesName  = "CLUSTER"
+	WitnessName = "WITNESS"
 	valuesMagic = "fbfkvnod"
 	// valuesCopy is the size of each of the two copies in it, valuesMost what their
 	// values may take.
@@ -31,11 +33,12 @@ const (
 )
 
 // Values are a few named values that belong to this node of a cluster alone, such as its
-// id and its votes: no backup and no restored directory has them. They lie in one file of
+// id and its votes: no backup and no restored directory has them. They lie in a file of
 // the data directory, in two copies, which are written one after the other, in place: one
 // that a crash tears, or that rots, leaves the other, which has all that was acknowledged.
 // A full disk does not matter. Safe for concurrent use.
 type Values struct {
+	name       string // of the file
 	mu         sync.Mutex
 	file       vfs.File
 	generation uint64
@@ -47,19 +50,24 @@ type Values struct {
 
 // OpenValues opens the values of a data directory, both of which are made if they are
 // missing, and locks them. ErrInUse, ErrCorrupt, or an error of the file system.
-func OpenValues(fsys vfs.FS, dir string) (*Values, error) {
-	v := &Values{values: make(map[string][]byte)}
+func OpenValues(fsys vfs.FS, dir string) (*Values, error) { return openValues(fsys, dir, ValuesName) }
+
+// OpenWitness does the same with the values in the file WitnessName.
+func OpenWitness(fsys vfs.FS, dir string) (*Values, error) { return openValues(fsys, dir, WitnessName) }
+
+func openValues(fsys vfs.FS, dir, name string) (*Values, error) {
+	v := &Values{name: name, values: make(map[string][]byte)}
 	if err := v.open(fsys, dir); err != nil {
 		if v.file != nil {
 			err = errors.Join(err, v.file.Close())
 		}
-		return nil, fmt.Errorf("%s of data directory %s: %w", ValuesName, dir, err)
+		return nil, fmt.Errorf("%s of data directory %s: %w", name, dir, err)
 	}
 	return v, nil
 }
 
 func (v *Values) open(fsys vfs.FS, dir string) error {
-	path := fsys.PathJoin(dir, ValuesName)
+	path := fsys.PathJoin(dir, v.name)
 	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := disk.MakeDir(fsys, dir); err != nil {
 			return err
@@ -67,7 +75,7 @@ func (v *Values) open(fsys vfs.FS, dir string) error {
 		content := make([]byte, 2*valuesCopy)
 		n := copy(content, v.encode(v.values))
 		copy(content[valuesCopy:], content[:n])
-		if err := disk.WriteFile(fsys, dir, ValuesName, content); err != nil {
+		if err := disk.WriteFile(fsys, dir, v.name, content); err != nil {
 			return err
 		}
 	} else if err != nil {
@@ -236,7 +244,7 @@ func (v *Values) with(name string, value []byte) (map[string][]byte, error) {
 func (v *Values) settle(values map[string][]byte) error {
 	v.generation++
 	if err := v.write(v.encode(values)); err != nil {
-		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, ValuesName, err))
+		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, v.name, err))
 	}
 	v.values = values
 	v.unsettled.Store(false)

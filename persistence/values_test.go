@@ -207,6 +207,10 @@ func TestValuesAreTheNodes(t *testing.T) {
 	if _, err := OpenValues(vfs.Default, dir+"/data"); !errors.Is(err, ErrInUse) {
 		t.Fatal("opened twice:", err)
 	}
+	w, err := OpenWitness(vfs.Default, dir+"/data")
+	if err != nil {
+		t.Fatal(err)
+	}
 	db, err := Open(Options{Dir: dir + "/data"})
 	if err != nil {
 		t.Fatal(err)
@@ -214,12 +218,14 @@ func TestValuesAreTheNodes(t *testing.T) {
 	if err := db.Backup(dir+"/backup", func() {}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Close(), v.Close(), Restore(vfs.Default, dir+"/data", dir+"/restored", func(_, _ int64) {})); err != nil {
+	if err := errors.Join(db.Close(), v.Close(), w.Close(), Restore(vfs.Default, dir+"/data", dir+"/restored", func(_, _ int64) {})); err != nil {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"/backup/", "/restored/"} {
-		if _, err := vfs.Default.Stat(dir + to + ValuesName); err == nil {
-			t.Fatal(to, "is the same node")
+		for _, name := range []string{ValuesName, WitnessName} {
+			if _, err := vfs.Default.Stat(dir + to + name); err == nil {
+				t.Fatal(to, "is the same node: it has", name)
+			}
 		}
 	}
 }

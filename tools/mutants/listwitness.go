@@ -4,6 +4,20 @@ package main
 // is not taken for what it was.
 var witnessMutants = []mutant{
 	{
+		guarantee: "R9", name: "a node goes on that cannot keep what it knows of the others",
+		file:     "cluster/node.go",
+		old:      "			if err := w.keep(n.stop); err != nil {\n",
+		new:      "			if err := w.keep(n.stop); err == nil {\n",
+		packages: "./cluster", tests: "TestWitnessThatCannotBeKept",
+	},
+	{
+		guarantee: "R9", name: "a restored directory remembers what its original knew of others",
+		file:     "persistence/backup.go",
+		old:      "	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path)\n",
+		new:      "	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path) || path == WitnessName\n",
+		packages: "./persistence", tests: "TestValuesAreTheNodes",
+	},
+	{
 		guarantee: "R9", name: "the end of a directory's log does not count",
 		file:     "cluster/witness.go",
 		old:      "	return starts >= p.Starts && end.compare(must) >= 0\n",
