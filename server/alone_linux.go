@@ -73,7 +73,6 @@ func (w *worker) dedicate(c *polled) {
 		reader = w.readers.get()
 		reader.Reset(nc)
 	}
-	reader.SetSource(nc)
 	d := dedicate(s, nc, c.session, c.pipeline, reader)
 	d.in.Store(c.in.Load())
 	d.out.Store(c.out.Load())

@@ -39,6 +39,7 @@ func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pip
 		reader: reader,
 	}
 	c.line = c
+	reader.SetSource(c)
 	session.Gone = nil
 	p.OnHold = func() { c.flush() } // what fails will fail again
 	c.replies.Proto = session.Proto()
@@ -129,11 +130,17 @@ func (c *dedicated) round() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
-	c.noteBuffers()
 	if c.session.Closing() {
 		return errClosing
 	}
 	return protocol
+}
+
+// Read is the source of the reader, which has made room by then: so the buffer counts in full
+// while the client sends nothing.
+func (c *dedicated) Read(b []byte) (int, error) {
+	c.noteBuffers(0)
+	return c.net.Read(b)
 }
 
 // flush executes what waits and writes all replies.
@@ -142,10 +149,9 @@ func (c *dedicated) flush() error {
 	if c.replies.Overflowed() {
 		return errOutputLimit
 	}
-	c.noteBuffers()
 	for b := c.replies.Bytes(); len(b) > 0; {
 		c.phase.Store(c.server.clock.Load())
-		c.session.OutputBuffer.Store(int64(len(b)))
+		c.noteBuffers(len(b))
 		n, err := c.net.Write(b[:min(len(b), maxWrite)])
 		c.out.Add(uint64(n))
 		c.writes.Add(1)
@@ -154,18 +160,20 @@ func (c *dedicated) flush() error {
 		}
 		b = b[n:]
 	}
-	c.session.OutputBuffer.Store(0)
 	c.phase.Store(phaseWorking)
 	c.replies.Reset()
+	c.noteBuffers(0)
 	c.session.Answered()
 	return nil
 }
 
-// noteBuffers notes how large the buffers are, and what is in the reader's.
-func (c *dedicated) noteBuffers() {
+// noteBuffers notes how large the buffers are, what is in the reader's, and how much of the replies is not
+// sent yet. What is sent already keeps its place until all is.
+func (c *dedicated) noteBuffers(unsent int) {
 	held := c.reader.Buffered()
 	c.session.QueryBuffer.Store(int64(held))
-	c.session.SpareBuffer.Store(int64(c.reader.Memory() - held + c.replies.Cap() - c.replies.Len()))
+	c.session.OutputBuffer.Store(int64(unsent))
+	c.session.SpareBuffer.Store(int64(c.reader.Memory() - held + c.replies.Cap() - unsent))
 }
 
 // adopt takes over the limits of the settings.

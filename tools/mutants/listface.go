@@ -319,6 +319,20 @@ var faceMutants = []mutant{
 		packages: "./server", tests: "TestMemoryOfBuffers",
 	},
 	{
+		guarantee: "limits", name: "a buffer that was made larger counts once it is full",
+		file:     "server/dedicated.go",
+		old:      "	c.noteBuffers(0)\n	return c.net.Read(b)\n",
+		new:      "	return c.net.Read(b)\n",
+		packages: "./server", tests: "TestMemoryOfGrownBuffers",
+	},
+	{
+		guarantee: "limits", name: "replies that were sent in part count as far as they were not",
+		file:     "server/dedicated.go",
+		old:      "c.replies.Cap() - unsent))",
+		new:      "c.replies.Cap() - c.replies.Len()))",
+		packages: "./server", tests: "TestMemoryOfGrownBuffers",
+	},
+	{
 		guarantee: "limits", name: "CLIENT NO-EVICT spares nobody",
 		file:     "server/server.go",
 		old:      " && !c.session.NoEvict() {",
