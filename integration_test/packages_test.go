@@ -271,6 +271,8 @@ func packageErrors(t *testing.T, command []string) {
 	c.want(":1", "FBF.ADD", "filter", "x")
 	d.refused("OVERFLOW", "not applied", "add", "full", 1)
 	d.refused("WRONGTYPE", "not applied", "add", "filter", 1)
+	d.refused("OVERFLOW", "outcome unknown", "do", "", 0, "full 1 op-1 0")
+	d.refused("WRONGTYPE", "outcome unknown", "do", "", 0, "filter 1 op-1 0")
 	d.refused("STALE", "outcome unknown", "do", "", 0, "page:old 1 op-1 1600000000000")
 	d.refused("FUTURE", "outcome unknown", "do", "", 0, "page:new 1 op-1 9600000000000")
 	d.refused("ARGUMENT", "not applied", "do", "", 0, "page:new 1 "+strings.Repeat("x", 513)+" 0")

@@ -168,7 +168,7 @@ func (c *dedicated) flush() error {
 }
 
 // noteBuffers notes how large the buffers are, what is in the reader's, and how much of the replies is not
-// sent yet. What is sent already keeps its place until all is.
+// sent yet. The replies keep their memory until all are sent.
 func (c *dedicated) noteBuffers(unsent int) {
 	held := c.reader.Buffered()
 	c.session.QueryBuffer.Store(int64(held))

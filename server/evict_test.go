@@ -105,8 +105,8 @@ func TestMemoryOfBuffers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGrownBuffers: of a connection with a goroutine of its own, a buffer counts in full that was made larger for what is
-// not there yet, or whose replies are sent in part.
+// TestMemoryOfGrownBuffers: of a connection with a goroutine of its own, a buffer counts in full that was made larger before
+// more came, or whose replies are sent in part.
 func TestMemoryOfGrownBuffers(t *testing.T) {
 	s := startLoop(t, "goroutine", Options{Store: openStore(t), Logger: quiet}, "proto-max-bulk-len", "16mb")
 	for _, what := range []struct {

@@ -21,7 +21,7 @@ const (
 	Unknown Outcome = iota
 	// NotApplied: it has not been applied, and no try that is still under way can change
 	// that. Of an operation that may have been sent before (by Do, which cannot know), only
-	// the server says so.
+	// ErrMismatch and ErrArgument say so.
 	NotApplied
 )
 
@@ -197,10 +197,9 @@ func failure(op Op, fresh bool, unknown, err error) *Error {
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}
-	// The server looks for the opid before it looks at the counter, and at the arguments first. A time in the future is
-	// one by the clock of this server: another one, or this one earlier, may have applied the operation.
-	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)
-	if unknown == nil && (fresh || isNew) || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
+	// Of an operation that may have been sent before, a refusal says only that this server has not applied it so far. Another
+	// region may have, and an earlier try may still be on its way.
+	if unknown == nil && fresh || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
 		e.Outcome = NotApplied
 	}
 	return e

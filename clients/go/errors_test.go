@@ -72,8 +72,9 @@ func TestOutcome(t *testing.T) {
 		{false, false, stale, Unknown}, // it may have been applied long ago
 		{true, true, stale, Unknown},
 		{true, false, overflow, NotApplied},
-		{false, false, overflow, NotApplied}, // the opid was looked for first
-		{true, true, overflow, Unknown},      // an earlier try may still arrive
+		{false, false, overflow, Unknown},                // another region may have applied it
+		{false, false, answered("WRONGTYPE x"), Unknown}, // an earlier try may still arrive, when the key holds a counter again
+		{true, true, overflow, Unknown},                  // an earlier try may still arrive
 		{false, true, mismatch, NotApplied},
 		{true, false, dial, NotApplied},
 		{false, false, dial, Unknown}, // another process may have sent it

@@ -31,10 +31,9 @@ export class Trail {
   // have been applied, fresh that nobody can have sent the operation before.
   failure(op, fresh, unknown, err) {
     const code = codeOf(err);
-    // The server looks for the opid before it looks at the counter, and at the arguments first. A time in the
-    // future is one by the clock of this server: another one, or this one earlier, may have applied the operation.
-    const isNew = code === 'OVERFLOW' || code === 'WRONGTYPE';
-    const certain = (!unknown && (fresh || isNew)) || code === 'MISMATCH' || code === 'ARGUMENT';
+    // Of an operation that may have been sent before, a refusal says only that this server has not applied it so far.
+    // Another region may have, and an earlier try may still be on its way.
+    const certain = (!unknown && fresh) || code === 'MISMATCH' || code === 'ARGUMENT';
     const elapsed = performance.now() - this.#begun;
     return new FbfkvError(op, certain ? 'not applied' : 'outcome unknown', codeOf(this.#told), this.#told,
       { server: this.#server, tries: this.tries, elapsed });

@@ -22,8 +22,8 @@ export type Outcome = 'outcome unknown' | 'not applied';
 export class FbfkvError extends Error {
   /** Its id is empty if it was not made yet, since the server could not be asked for the time. */
   readonly op: Op;
-  /** Of an operation that may have been sent before (by do(), which cannot know), only the
-   * server says 'not applied'. */
+  /** Of an operation that may have been sent before (by do(), which cannot know), it is
+   * 'not applied' only with the codes MISMATCH and ARGUMENT. */
   readonly outcome: Outcome;
   /** The first word of the server's answer (STALE, MISMATCH, WRONGTYPE, MISCONF, LOADING, OOM,
    * MOVED, TRYAGAIN, ...), or OVERFLOW, FUTURE or ARGUMENT (the opid or the key is empty or too long),

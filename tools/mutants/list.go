@@ -53,8 +53,15 @@ var otherMutants = []mutant{
 	{
 		guarantee: "G2", name: "a time in the future says that nobody applied the operation",
 		file:     "clients/go/errors.go",
-		old:      "errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)\n",
-		new:      "errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType) || errors.Is(e, ErrFuture)\n",
+		old:      "	if unknown == nil && fresh || errors.Is",
+		new:      "	if unknown == nil && (fresh || errors.Is(e, ErrFuture)) || errors.Is",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
+	},
+	{
+		guarantee: "G2", name: "a counter without room says that no region has applied the operation",
+		file:     "clients/go/errors.go",
+		old:      "	if unknown == nil && fresh || errors.Is",
+		new:      "	if unknown == nil && (fresh || errors.Is(e, ErrOverflow)) || errors.Is",
 		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
 	},
 	{

@@ -16,8 +16,8 @@ class Error(Exception):
 
     op is the operation; its id is empty if it was not made yet, since the server could not
     be asked for the time. outcome is UNKNOWN or NOT_APPLIED: of an operation that may have
-    been sent before (by do, which cannot know), only the server says the latter. code is
-    the first word of the server's answer, or None. cause is the most telling error of all
+    been sent before (by do, which cannot know), the latter only with the codes
+    MISMATCH and ARGUMENT. code is the first word of the server's answer, or None. cause is the most telling error of all
     tries: the last answer of the server, else the last failure of a connection, else that there
     was no answer in time. server is the address that was asked (of a cluster those that it was
     given), tries is how many failed, and elapsed the seconds that they took.
@@ -172,10 +172,9 @@ class Trail:
         if isinstance(err, Error):  # of learn
             return type(err)(op, err.outcome if fresh else UNKNOWN, *err.args[2:])
         code = code_of(err)
-        # The server looks for the opid before it looks at the counter, and at the arguments first. A time in the
-        # future is one by the clock of this server: another one, or this one earlier, may have applied the operation.
-        is_new = code in ("OVERFLOW", "WRONGTYPE")
-        certain = not unknown and (fresh or is_new) or code in ("MISMATCH", "ARGUMENT")
+        # Of an operation that may have been sent before, a refusal says only that this server has not applied it so
+        # far. Another region may have, and an earlier try may still be on its way.
+        certain = not unknown and fresh or code in ("MISMATCH", "ARGUMENT")
         told = code_of(self.told)
         elapsed = time.monotonic() - self.begun
         return _TYPES.get(told, Error)(op, NOT_APPLIED if certain else UNKNOWN, told, self.told, self.server, self.tries, elapsed)
