@@ -84,6 +84,9 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 		var gap error
 		if reserved, gap = s.Reserved(logs); gap != nil {
 			s.Log.Release(reserved, 0)
+			if s.cut.Load() {
+				return s.failed(gap)
+			}
 			return gap // Raft steps down, and the log is what it takes it for
 		}
 	}
@@ -98,12 +101,18 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 }
 
 // DeleteRange deletes entries, both ends included: durably if they are the last ones or
-// all; the first ones are given up with their files. oplog's ErrNoSpace: none was deleted.
+// all; the first ones are given up with their files, but for the last of them, as metaLog's are. oplog's ErrNoSpace: none
+// was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
 	_, last := s.Log.EntryBounds()
 	if applied := s.Log.Applied(); s.Lost != nil && hi == last && lo <= applied {
 		s.Lost(lo, applied)
 		return errKeepsLost
+	}
+	if hi < last {
+		if hi--; hi < lo {
+			return nil
+		}
 	}
 	err := s.settle()
 	if err == nil {

@@ -97,7 +97,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.changes.Store(&changed)
 	stable := o.Stable.meta()
 	var err error
-	if m.log, err = openMetaLog(stable); err != nil {
+	if m.log, err = openMetaLog(stable, m.fail); err != nil {
 		return nil, err
 	}
 	elected := make(chan bool, 16)
@@ -209,6 +209,11 @@ func (f metaMachine) Snapshot() (raft.FSMSnapshot, error) {
 // Restore takes in a configuration.
 func (f metaMachine) Restore(r io.ReadCloser) error {
 	defer r.Close()
+	if contradicts, err := f.m.log.contradicts(); err != nil || contradicts {
+		err = cmp.Or(err, errMetaLogContradicts)
+		f.m.fail(err)
+		return err
+	}
 	b, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
 	if err != nil || len(b) == 0 {
 		return err

@@ -280,13 +280,20 @@ func TestMetaSnapshotWithinTheLog(t *testing.T) {
 	if node == leader {
 		node = g.nodes[1]
 	}
-	g.configure(leader, rename(id(1), "before"))
-	g.awaitSame(id(1), "before")
 	var last uint64
-	await(t, "both have the same log", func() bool {
-		last = leader.meta.raft.LastIndex()
-		return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
-	})
+	for i := 0; ; i++ {
+		g.configure(leader, rename(id(1), fmt.Sprint("before", i)))
+		g.awaitSame(id(1), fmt.Sprint("before", i))
+		await(t, "both have the same log", func() bool {
+			last = leader.meta.raft.LastIndex()
+			return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
+		})
+		own, err := node.stable.meta().Last()
+		must(t, err)
+		if own != nil && own.Index < last && last-own.Index < metaSnapshotEvery {
+			break // it takes no newer one by itself
+		}
+	}
 	var newest raft.Log
 	must(t, node.meta.log.GetLog(last, &newest))
 	c := leader.meta.Configuration()
@@ -454,12 +461,13 @@ func TestMetaLog(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	stable := mustStable(t, mem)
 	want := ""
+	fails := func(err error) { t.Error(err) }
 	check := func() {
 		t.Helper()
 		must(t, stable.Close())
 		mem = mem.CrashClone(vfs.CrashCloneCfg{}) // nothing that was not fsynced
 		stable = mustStable(t, mem)
-		l, err := openMetaLog(stable.meta())
+		l, err := openMetaLog(stable.meta(), fails)
 		must(t, err)
 		first, _ := l.FirstIndex()
 		last, _ := l.LastIndex()
@@ -479,7 +487,7 @@ func TestMetaLog(t *testing.T) {
 		}
 	}
 	log := func() *metaLog {
-		l, err := openMetaLog(stable.meta())
+		l, err := openMetaLog(stable.meta(), fails)
 		must(t, err)
 		return l
 	}
@@ -502,14 +510,22 @@ func TestMetaLog(t *testing.T) {
 	must(t, log().StoreLogs([]*raft.Log{entry(5), entry(6), entry(7)}))
 	must(t, log().DeleteRange(7, 7))
 	must(t, log().StoreLog(entry(7)))
-	must(t, log().DeleteRange(5, 5))
+	must(t, log().DeleteRange(5, 6)) // they stay, since the log is short
+	must(t, log().DeleteRange(20, 30))
+	want = "5:2:f 6:2:g 7:2:h "
+	check()
+	long := entry(8)
+	long.Data = bytes.Repeat(long.Data, metaLogKeeps)
+	must(t, log().StoreLog(long))
+	must(t, log().DeleteRange(5, 6))
+	must(t, log().DeleteRange(8, 8))
 	want = "6:2:g 7:2:h "
 	check()
 	must(t, log().DeleteRange(6, 7))
 	want = ""
 	check()
 	must(t, stable.meta().Set([]byte(metaLogValue), []byte("rotten")))
-	if _, err := openMetaLog(stable.meta()); !errors.Is(err, persistence.ErrCorrupt) {
+	if _, err := openMetaLog(stable.meta(), fails); !errors.Is(err, persistence.ErrCorrupt) {
 		t.Errorf("a damaged log: %v", err)
 	}
 	must(t, stable.Close())

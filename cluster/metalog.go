@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -9,30 +10,40 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// metaLogValue is the name of the meta group's log.
-const metaLogValue = "log"
+const (
+	// metaLogValue is the name of the meta group's log.
+	metaLogValue = "log"
+	// metaLogKeeps is how many bytes the log may have when its first entries stay though a snapshot has them: they
+	// spare a node that lacks them the snapshot.
+	metaLogKeeps = 16 << 10
+)
+
+// errMetaLogContradicts ends the process, which drops the log when it starts again.
+var errMetaLogContradicts = errors.New("the log of the meta group contradicts its leader's snapshot")
 
 // metaLog is the log of the meta group, a raft.LogStore: a few configurations, all of which are one
 // value of the node's own. Safe for concurrent use.
 type metaLog struct {
-	s *Stable // the meta group's
+	s      *Stable     // the meta group's
+	failed func(error) // is told of an error after which the log is not what Raft takes it for (R8)
 
 	mu      sync.Mutex
 	entries []*raft.Log // without a gap
 	size    int         // bytes of the value
+	cut     bool        // the last entries were deleted, and none stored since
 }
 
 // It is no raft.MonotonicLogStore, of which Raft deletes everything when it takes a snapshot: also entries behind
 // that, which it then misses.
 var _ raft.LogStore = (*metaLog)(nil)
 
-// openMetaLog reads the log.
-func openMetaLog(s *Stable) (*metaLog, error) {
+// openMetaLog reads the log, and drops it if it contradicts the snapshot, which has then come from a leader.
+func openMetaLog(s *Stable, failed func(error)) (*metaLog, error) {
 	b, err := s.Get([]byte(metaLogValue))
 	if err != nil {
 		return nil, err
 	}
-	l, d := &metaLog{s: s, size: len(b)}, decoder{b: b}
+	l, d := &metaLog{s: s, failed: failed, size: len(b)}, decoder{b: b}
 	for !d.bad && len(d.b) > 0 {
 		e := d.entry()
 		d.bad = d.bad || len(l.entries) > 0 && e.Index != l.entries[len(l.entries)-1].Index+1
@@ -41,7 +52,21 @@ func openMetaLog(s *Stable) (*metaLog, error) {
 	if d.bad {
 		return nil, fmt.Errorf("%w: the log of the meta group", persistence.ErrCorrupt)
 	}
-	return l, nil
+	if contradicts, err := l.contradicts(); err != nil || !contradicts {
+		return l, err
+	}
+	return l, l.set(nil)
+}
+
+// contradicts reports whether the log has another entry where the snapshot ends, so that it has none of the leader's
+// from there on. Raft keeps such entries when it takes a leader's snapshot, and then accepts none behind it.
+func (l *metaLog) contradicts() (bool, error) {
+	snapshot, err := l.s.Last()
+	if err != nil || snapshot == nil {
+		return false, err
+	}
+	var e raft.Log
+	return l.GetLog(snapshot.Index, &e) == nil && e.Term != snapshot.Term, nil
 }
 
 // FirstIndex returns the index of the first entry, 0 if there is none.
@@ -94,29 +119,55 @@ func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 		copied := *e
 		next = append(next, &copied)
 	}
-	return l.set(next)
+	err := l.set(next)
+	if err == nil {
+		l.cut = false
+	}
+	return err
 }
 
-// DeleteRange deletes entries, both ends included, durably: the first or the last ones.
+// DeleteRange deletes entries, both ends included, durably: the last ones, or of the first ones as many as are not worth to be
+// kept. Of the first ones the last one stays, where a snapshot may end: if entries follow that a new leader has not,
+// Raft looks there, and not in the snapshot, for where both logs are still the same.
 func (l *metaLog) DeleteRange(lo, hi uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var next []*raft.Log
-	for _, e := range l.entries {
-		if e.Index < lo || e.Index > hi {
-			next = append(next, e)
-		}
+	n := len(l.entries)
+	if n == 0 || lo > l.entries[n-1].Index || hi < l.entries[0].Index {
+		return nil
 	}
-	return l.set(next)
+	if hi < l.entries[n-1].Index {
+		next := l.entries
+		for size := l.size; next[0].Index < hi && size > metaLogKeeps; next = next[1:] {
+			size -= entryBytes(next[0])
+		}
+		return l.set(next)
+	}
+	err := l.set(l.entries[:lo-min(lo, l.entries[0].Index)])
+	if err == nil {
+		l.cut = true
+	}
+	return err
 }
 
-// set makes entries the present ones.
+// entryBytes returns how many bytes an entry takes.
+func entryBytes(log *raft.Log) int {
+	var e encoder
+	e.entry(log)
+	return len(e.b)
+}
+
+// set makes entries the present ones. When Raft cannot store entries in the place of those that it has deleted, it goes
+// on as if it still had these, and takes what follows them from another leader: a gap.
 func (l *metaLog) set(entries []*raft.Log) error {
 	var e encoder
 	for _, log := range entries {
 		e.entry(log)
 	}
 	if err := l.s.Set([]byte(metaLogValue), e.b); err != nil {
+		if l.cut || !errors.Is(err, persistence.ErrBadOptions) {
+			l.failed(err)
+		}
 		return err
 	}
 	l.entries, l.size = entries, len(e.b)

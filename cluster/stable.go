@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -39,6 +40,8 @@ type Stable struct {
 	node   string
 	prefix string // of the names of the group's values; "": of the shard's
 	whole  bool   // snapshots have the whole state, so that another node's is as good
+
+	closing longlock.Mutex // a snapshot, which is compared with the last one before
 }
 
 // OpenStable opens the values of a data directory, which need not exist; nil is the
@@ -214,7 +217,8 @@ func (k *snapshotSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close makes it the last snapshot, durably, unless it was cancelled or closed.
+// Close makes it the last snapshot, durably, unless it was cancelled or closed. It is refused if there is a newer one: the
+// leader's may come while this node takes its own, and the log does not reach back to the older one any more.
 func (k *snapshotSink) Close() error {
 	if k.done {
 		return nil
@@ -227,6 +231,15 @@ func (k *snapshotSink) Close() error {
 	b, err := json.Marshal(k.snap)
 	if err != nil {
 		return err
+	}
+	k.s.closing.Lock()
+	defer k.s.closing.Unlock()
+	last, err := k.s.Last()
+	if err != nil {
+		return err
+	}
+	if last != nil && last.Index > k.snap.Meta.Index {
+		return fmt.Errorf("there is a snapshot of entry %d already, which is newer than entry %d", last.Index, k.snap.Meta.Index)
 	}
 	return k.s.Set([]byte(snapshotValue), b)
 }
