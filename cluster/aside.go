@@ -102,14 +102,15 @@ func (n *Net) heard(code answer) {
 	}
 }
 
-// tellOlder tells a node that was dialed and refused that its directory is older: it may never dial by itself.
+// tellOlder tells a node that was dialed and refused that its directory is older: it may never dial by itself. It tells the
+// start that was refused and no other: a later one may have been met before the answer of an earlier one was judged.
 func (n *Net) tellOlder(node, address string, kind byte, err error) {
 	refused := (*refusal)(nil)
-	if !errors.As(err, &refused) || refused.code != olderDirectory || kind == KindOlder || n.Aside() != nil {
+	if !errors.As(err, &refused) || refused.code != olderDirectory || refused.start == 0 || kind == KindOlder || n.Aside() != nil {
 		return
 	}
 	go func() {
-		if c, err := n.dial(n.ctx, node, address, KindOlder); err == nil {
+		if c, err := n.dial(n.ctx, node, address, KindOlder, refused.start); err == nil {
 			c.Close() // it cannot be: the node was refused
 		}
 	}()

@@ -227,7 +227,7 @@ func (n *Net) Abandon() error {
 // whichever node is there. Closing the Net closes the connection. ctx bounds the time it
 // takes to connect. A node cannot dial itself.
 func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
-	c, err := n.dial(ctx, node, address, kind)
+	c, err := n.dial(ctx, node, address, kind, 0)
 	if err != nil {
 		n.tellOlder(node, address, kind, err)
 		err = fmt.Errorf("dial %s: %w", address, err)
@@ -239,8 +239,8 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 	return c, nil
 }
 
-// dial connects and shakes hands.
-func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
+// dial connects and shakes hands. start is that of a hello.
+func (n *Net) dial(ctx context.Context, node, address string, kind byte, start uint64) (net.Conn, error) {
 	if err := n.Aside(); err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { raw.Close() })() // so that no step outlives ctx
-	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.identity(), want: want.node})
+	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.identity(), want: want.node, start: start})
 	if err = handshakeError(err); err == nil || ctx.Err() != nil {
 		err = ctx.Err()
 	}

@@ -26,7 +26,7 @@ import (
 //
 //	dialer    magic 8 | random 32
 //	listener  magic 8 | random 32
-//	dialer    proof 32 | kind 1 | identity | node wanted 20
+//	dialer    proof 32 | kind 1 | identity | node wanted 20 | start wanted 8
 //	listener  proof 32 | answer 1 | identity
 //
 // An identity is format 2 | cluster 20 | node 20 | starts 8 | term 8 | index 8 | version 8: which directory a node
@@ -43,7 +43,7 @@ const (
 	proofSize     = sha256.Size
 	identitySize  = 2 + 20 + 20 + 4*8
 	greetingSize  = len(magic) + randomSize
-	helloSize     = 1 + identitySize + 20
+	helloSize     = 1 + identitySize + 20 + 8
 	answerSize    = 1 + identitySize
 	channelLabel  = "EXPORTER-Channel-Binding"
 	roleDialer    = "fbfkv cluster dialer"
@@ -105,16 +105,20 @@ type hello struct {
 	kind byte
 	from identity
 	want [20]byte // the node that it means to reach; zero: any
+	// start is the number of the start that it means: what it has to say is true of that one. 0: any.
+	start uint64
 }
 
 func (h hello) append(b []byte) []byte {
-	return append(h.from.append(append(b, h.kind)), h.want[:]...)
+	b = append(h.from.append(append(b, h.kind)), h.want[:]...)
+	return binary.BigEndian.AppendUint64(b, h.start)
 }
 
 // readHello reads helloSize bytes.
 func readHello(b []byte) (h hello) {
 	h.kind, h.from = b[0], readIdentity(b[1:])
 	copy(h.want[:], b[1+identitySize:])
+	h.start = binary.BigEndian.Uint64(b[1+identitySize+20:])
 	return h
 }
 
@@ -141,6 +145,7 @@ const (
 type refusal struct {
 	code  answer
 	cause string // more than the code says
+	start uint64 // the number of the start of the node that is refused as older than another; 0: this node's own
 }
 
 // Error is one line.
@@ -291,6 +296,8 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 		return nil, &refusal{code: sameNode}
 	case h.want != [20]byte{} && h.want != n.self.node:
 		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
+	case h.start != 0 && h.start != n.self.starts:
+		return nil, &refusal{code: otherNode, cause: "it means an earlier start of this node"}
 	}
 	if n.Aside() != nil {
 		return nil, &refusal{code: standsAside, cause: "this node stands aside"}

@@ -147,7 +147,7 @@ func (w *Witness) meet(i identity) *refusal {
 	defer w.mu.Unlock()
 	p := w.pasts[id]
 	if !p.allows(i.starts, i.end) {
-		return &refusal{code: olderDirectory}
+		return &refusal{code: olderDirectory, start: i.starts}
 	}
 	w.learn(id, Past{Starts: i.starts})
 	return nil

@@ -415,6 +415,28 @@ func TestMajorityIsNotToldAway(t *testing.T) {
 	}
 }
 
+// TestAnotherStartIsMeant: a node hears that its directory is older, and does not believe what is said of an earlier start, which was
+// judged after the present one.
+func TestAnotherStartIsMeant(t *testing.T) {
+	aside := make(chan struct{})
+	n, log := listen(t, "2", NetOptions{Secret: testSecret, Self: Identity{Cluster: testID("c"), Node: testID("2"), Format: FormatLevel, Starts: 6}})
+	n.OnAside(func() { close(aside) })
+	w, err := OpenWitness(vfs.NewMem(), "d")
+	must(t, err)
+	defer w.Close()
+	w.Learn(testID("2"), Past{Starts: 7}) // of another copy of the directory
+	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Witness: w})
+	other.tellOlder(testID("2"), n.Addr().String(), KindConfig, &refusal{code: olderDirectory, start: 5})
+	log.until(t, "it means an earlier start of this node")
+	if err := n.Aside(); err != nil {
+		t.Fatal(err)
+	}
+	if speak(other, n, testID("2")) == nil {
+		t.Error("a directory that is older is let in")
+	}
+	<-aside
+}
+
 // TestKeepsWhatIsLostAndTrimmed: the same, and the others do not have the entries any more that took the place of those that were lost.
 func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	for name, ops := range map[string]int{"the log is shorter": 10, "the log is longer": 100} {

@@ -95,6 +95,13 @@ var witnessMutants = []mutant{
 		packages: "./cluster", tests: "TestKeepsWhatIsLost",
 	},
 	{
+		guarantee: "R9", name: "a node believes what is said of an earlier start",
+		file:     "cluster/nethandshake.go",
+		old:      "	case h.start != 0 && h.start != n.self.starts:\n",
+		new:      "	case h.start > n.self.starts:\n",
+		packages: "./cluster", tests: "TestAnotherStartIsMeant",
+	},
+	{
 		guarantee: "R9", name: "an entry that tells of the others is told of",
 		file:     "cluster/aside.go",
 		old:      "			index-- // that was",
