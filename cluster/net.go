@@ -239,7 +239,7 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 	return c, nil
 }
 
-// dial connects and shakes hands. start is that of a hello.
+// dial connects and shakes hands. start is the number of the start of the other node that is meant; 0: any.
 func (n *Net) dial(ctx context.Context, node, address string, kind byte, start uint64) (net.Conn, error) {
 	if err := n.Aside(); err != nil {
 		return nil, err
