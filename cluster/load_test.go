@@ -2,21 +2,14 @@ package cluster
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/fbfkv/fbfkv/store"
-)
-
-var (
-	chaosFaults = flag.Int("chaos.faults", 12, "how many faults TestChaos makes")
-	chaosSeed   = flag.Uint64("chaos.seed", 0, "the seed of TestChaos; 0: draw one")
 )
 
 // load is clients that count with opids until they are told to stop, and send each operation
@@ -201,48 +194,4 @@ func (l *load) awaitApplied(n, leader *Node) {
 			l.s.t.Fatalf("a node has applied %d of %d", n.Status().Applied, want)
 		}
 	}
-}
-
-// TestChaos: three nodes lose their leader, a follower, or all of them, again and again, by
-// isolation, power loss or in order. Each operation counts once.
-func TestChaos(t *testing.T) {
-	seed := *chaosSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-chaos.seed=%d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	s := newShard(t, 3)
-	l := startLoad(s, 8, 20)
-	l.more(500)
-	for i := range *chaosFaults {
-		m := s.leader()
-		if r.IntN(3) == 0 {
-			m = s.members[r.IntN(len(s.members))]
-		}
-		fault := r.IntN(4)
-		t.Logf("fault %d: kind %d, node %s", i, fault, m.id[39:])
-		switch fault {
-		case 0:
-			m.isolate()
-			l.more(200)
-			m.heal()
-		case 1:
-			m.kill(r)
-			l.more(200)
-			m.start()
-		case 2:
-			m.running().HandOver(t.Context(), "")
-		case 3:
-			for _, m := range s.members {
-				m.kill(r)
-			}
-			for _, m := range s.members {
-				m.start()
-			}
-		}
-		l.more(300)
-	}
-	l.finish()
-	t.Logf("%d operations", l.sent.Load())
 }
