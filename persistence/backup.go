@@ -309,7 +309,10 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 		return fmt.Errorf("%s: %w", from, err)
 	}
 	var meta Meta
-	b, err := disk.ReadFile(fsys, fsys.PathJoin(from, metaName), metaMaxSize)
+	var b []byte
+	if err = noLinks(fsys, from, metaName); err == nil {
+		b, err = disk.ReadFile(fsys, fsys.PathJoin(from, metaName), metaMaxSize)
+	}
 	if err == nil {
 		meta, err = decodeMeta(b)
 	}

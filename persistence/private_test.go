@@ -56,15 +56,19 @@ func TestRestoreTakesFilesOnly(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(to, snapshotName)); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"SHARD", "snapshots/extra", "log/extra", "db/extra", "runs"} {
+	for _, name := range []string{"SHARD", "snapshots/extra", "log/extra", "db/extra", "runs", "META"} {
 		to, err := restore(strings.ReplaceAll(name, "/", "-"), func(from string) error {
 			at, target := filepath.Join(from, name), secret
-			if name == runName {
+			switch name {
+			case runName:
 				target = elsewhere
-				if err := os.RemoveAll(at); err != nil {
-					return err
-				}
-			} else if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			case metaName:
+				target = filepath.Join(dir, "data", metaName)
+			}
+			if err := os.RemoveAll(at); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 				return err
 			}
 			return os.Symlink(target, at)

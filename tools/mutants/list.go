@@ -37,6 +37,13 @@ var otherMutants = []mutant{
 		packages: "./integration_test", tests: "TestImport$",
 	},
 	{
+		guarantee: "limits", name: "a filter of the source is copied without end",
+		file:     "cmd/fbfkv/internal/transfer/filters.go",
+		old:      "if err == nil && next != 0 && next <= iterator {",
+		new:      "if err == nil && next < 0 {",
+		packages: "./cmd/fbfkv/internal/transfer", tests: "TestEndlessDump",
+	},
+	{
 		guarantee: "page", name: "keys are shown to whoever reaches the status page",
 		file:     "cmd/fbfkv/internal/monitor/page.go",
 		old:      "m.loopback() && !forwarded(r)",

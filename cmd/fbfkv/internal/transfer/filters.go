@@ -57,6 +57,9 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 	}
 	for iterator := int64(0); ; {
 		next, data, err := dumped(m.client.Do(ctx, "BF.SCANDUMP", r.key, iterator))
+		if err == nil && next != 0 && next <= iterator { // a filter would be copied for ever
+			err = fmt.Errorf("BF.SCANDUMP does not come to an end: %d follows %d", next, iterator)
+		}
 		if err != nil {
 			return "", fmt.Errorf("reading %q from %s: %w", r.key, m.client.Addr(), err)
 		}

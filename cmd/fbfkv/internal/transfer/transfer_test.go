@@ -52,26 +52,13 @@ func TestEndlessScan(t *testing.T) {
 		"other cursors, no keys":  func(i int) string { return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*0\r\n", i+1) },
 		"other cursors, too many": func(i int) string { return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*%d\r\n%s", i+1, 1<<17, keys) },
 	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go serveScan(c, answer)
+		w := walk{match: "*", total: 1}
+		w.client = serve(t, func(command string, i int) string {
+			if command == "SCAN" {
+				return answer(i)
 			}
-		}()
-		var w walk
-		w.match, w.total = "*", 1
-		var flags connect.Flags
-		if w.client, err = flags.Client(l.Addr().String(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+			return ":1\r\n"
+		})
 		ended := make(chan error, 2)
 		keys := make(chan []string)
 		go func() {
@@ -90,14 +77,81 @@ func TestEndlessScan(t *testing.T) {
 		case <-time.After(2 * time.Minute):
 			t.Fatalf("%s: it goes on", name)
 		}
-		w.client.Close()
 	}
 }
 
-// serveScan answers SCAN, and DBSIZE with 1.
-func serveScan(c net.Conn, answer func(i int) string) {
+// TestEndlessDump: a source whose dump of a filter never ends, though each chunk of it is taken, ends the command.
+func TestEndlessDump(t *testing.T) {
+	for name, iterators := range map[string][]int64{"the same": {1, 9, 9}, "an earlier one": {1, 100, 50}, "below zero": {1, -5}} {
+		m := importer{out: new(bytes.Buffer)}
+		m.client = serve(t, func(command string, i int) string {
+			if command != "BF.SCANDUMP" {
+				return "+MBbloom--\r\n"
+			}
+			return fmt.Sprintf("*2\r\n:%d\r\n$1\r\nx\r\n", iterators[min(i, len(iterators)-1)])
+		})
+		m.target = serve(t, func(command string, i int) string {
+			if command == "TYPE" {
+				return "+none\r\n"
+			} else if i > len(iterators) {
+				return "" // it has taken all
+			}
+			return ":0\r\n"
+		})
+		if _, err := m.copyFilter(&record{key: "k", expiry: -1}, -1); err == nil || !strings.Contains(err.Error(), "does not come to an end") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestPagesAreBounded: an answer to SCAN with very many keys is read in pages.
+func TestPagesAreBounded(t *testing.T) {
+	const n = 5*pageKeys + 1
+	w := walk{match: "*", total: n}
+	w.client = serve(t, func(string, int) string {
+		return fmt.Sprintf("*2\r\n$1\r\n0\r\n*%d\r\n%s", n, strings.Repeat("$1\r\nk\r\n", n))
+	})
+	pages, sum := make(chan []string, n), 0
+	w.scan(context.Background(), func(err error) { t.Error(err) }, pages)
+	close(pages)
+	for p := range pages {
+		if sum += len(p); len(p) > 2*pageKeys {
+			t.Errorf("a page of %d keys", len(p))
+		}
+	}
+	if sum != n {
+		t.Errorf("%d keys of %d", sum, n)
+	}
+}
+
+// serve returns a client of a server that answers the command that comes i-th of those with its name; with "" it hangs up.
+func serve(t *testing.T, answer func(command string, i int) string) *connect.Client {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serveConn(c, answer)
+		}
+	}()
+	var flags connect.Flags
+	client, err := flags.Client(l.Addr().String(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func serveConn(c net.Conn, answer func(command string, i int) string) {
 	defer c.Close()
-	in, scans := bufio.NewReader(c), 0
+	in, counts := bufio.NewReader(c), make(map[string]int)
 	for {
 		var n int
 		if _, err := fmt.Fscanf(in, "*%d\r\n", &n); err != nil {
@@ -116,13 +170,9 @@ func serveScan(c net.Conn, answer func(i int) string) {
 				command = strings.TrimSpace(word)
 			}
 		}
-		reply := ":1\r\n"
-		switch command {
-		case "SCAN":
-			reply = answer(scans)
-			scans++
-		}
-		if _, err := c.Write([]byte(reply)); err != nil {
+		reply := answer(command, counts[command])
+		counts[command]++
+		if _, err := c.Write([]byte(reply)); err != nil || reply == "" {
 			return
 		}
 	}

@@ -146,13 +146,14 @@ func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string
 				w.client.Addr(), next, found, size))
 			return
 		}
-		if len(page) >= pageKeys || next == "0" {
+		for len(page) >= pageKeys || next == "0" && len(page) > 0 { // one answer may hold many pages
+			n := min(len(page), 2*pageKeys)
 			select {
-			case pages <- page:
+			case pages <- page[:n:n]:
 			case <-ctx.Done():
 				return
 			}
-			page = nil
+			page = page[n:]
 		}
 		if cursor = next; cursor == "0" {
 			return
