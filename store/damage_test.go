@@ -21,12 +21,20 @@ import (
 // flipByte damages a file in the middle.
 func flipByte(t *testing.T, fs vfs.FS, path string) {
 	t.Helper()
+	info, err := fs.Stat(path)
+	must(t, err)
+	flipByteAt(t, fs, path, info.Size()/2)
+}
+
+// flipByteAt flips a bit of a byte of a file.
+func flipByteAt(t *testing.T, fs vfs.FS, path string, at int64) {
+	t.Helper()
 	f, err := fs.Open(path)
 	must(t, err)
 	b, err := io.ReadAll(f)
 	must(t, err)
 	must(t, f.Close())
-	b[len(b)/2] ^= 0x10
+	b[at] ^= 0x10
 	w, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	must(t, err)
 	_, err = w.Write(b)
