@@ -245,6 +245,8 @@ func (db *DB) explain(err error) error {
 		advice = "a later release wrote it; use that release"
 	case errors.Is(err, ErrOldFormat):
 		advice = "start with an empty directory"
+	case errors.Is(err, ErrNotADataDirectory) && db.readOnly:
+		advice = "name a data directory, or a backup that BACKUP or fbfkv backup has made"
 	case errors.Is(err, ErrNotADataDirectory):
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrOtherSeed):

@@ -88,6 +88,21 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestReadOnlyIsNoDataDirectory: where nothing is to be created, the advice is not to choose an empty directory.
+func TestReadOnlyIsNoDataDirectory(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // empty, and with a file of another program
+		_, err := OpenReadOnly(testOptions(mem))
+		if !errors.Is(err, ErrNotADataDirectory) || !strings.Contains(err.Error(), "; name a data directory") {
+			t.Error(err)
+		}
+		put(t, mem, "data", "thesis.tex", "")
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	for _, o := range []Options{
 		{}, {Dir: "d", Partitions: -1}, {Dir: "d", Partitions: 3}, {Dir: "d", Partitions: 2048}, {Dir: "d", Fsync: 3},

@@ -130,6 +130,9 @@ func (c *Client) dial(ctx context.Context) (conn *Conn, err error) {
 	} else {
 		conn.net, err = (&tls.Dialer{NetDialer: &d, Config: c.tls}).DialContext(ctx, "tcp", c.addr)
 	}
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) {
+		err = fmt.Errorf("the port does not speak TLS (leave out --tls): %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -80,3 +80,29 @@ func TestPortThatSpeaksTLS(t *testing.T) {
 		t.Errorf("a server that goes away: %v", err)
 	}
 }
+
+// TestPortWithoutTLS: a caller with --tls is told that the port does not speak it.
+func TestPortWithoutTLS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		nc.Read(make([]byte, 1000))
+		nc.Write([]byte("-ERR Protocol error\r\n"))
+	}()
+	c, err := (&Flags{tls: true}).Client(l.Addr().String(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Do(t.Context(), "PING").Err(); err == nil || !strings.Contains(err.Error(), "leave out --tls") {
+		t.Error(err)
+	}
+}

@@ -68,6 +68,7 @@ type run struct {
 	out    io.Writer
 	id     string // of the run, for opids
 
+	waits   func(error) // is told why the server is asked again, once for each time
 	handle  func(ctx context.Context, b *batch) error
 	stage   string
 	done    int64 // lines
@@ -134,6 +135,11 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	}
 	defer r.client.Close()
 	r.id = rand.Text()
+	progress := bar.New(stderr)
+	r.waits = func(err error) {
+		progress.Clear()
+		fmt.Fprintf(stderr, "%s: %v; trying for %v\n", r.addr, err, patience)
+	}
 	if err := prepare(r); err != nil {
 		return err
 	}
@@ -142,7 +148,7 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	context.AfterFunc(signalled, stop) // the second signal ends the process
 	ctx, cancel := context.WithCancel(signalled)
 	defer cancel()
-	began, progress := time.Now(), bar.New(stderr)
+	began := time.Now()
 	rate := func() float64 { return float64(r.done) / max(time.Since(began).Seconds(), 1e-3) }
 	batches, failed := r.open(ctx, in)
 	for b := range batches {
@@ -199,11 +205,15 @@ func (p partly) ExitStatus() int { return 2 }
 
 // try does something that may be done again, until the server has answered.
 func (r *run) try(ctx context.Context, do func() error) error {
-	for began := time.Now(); ; {
+	began := time.Now()
+	for tries := 0; ; tries++ {
 		err := do()
 		var final failure
 		if err == nil || connect.IsReply(err) || errors.As(err, &final) || time.Since(began) > patience {
 			return err
+		}
+		if tries == 0 {
+			r.waits(err)
 		}
 		select {
 		case <-ctx.Done():
