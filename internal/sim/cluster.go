@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -299,8 +298,8 @@ func (c *clusterWorld) awaitAnswers(since string) {
 	r := newRouter(c.w)
 	end := time.Now().Add(time.Minute)
 	for i := range 4 * c.shards { // of many slots, since partitions move
-		o := c.load.History.Send(c.load.key(i), fmt.Sprint("after-", c.w.Now(), "-", i))
-		for !c.load.Count(r, o, time.Second) && c.w.Failure() == "" {
+		o, send := c.load.Count(i, fmt.Sprint("after-", c.w.Now(), "-", i))
+		for !send(r, time.Second) && c.w.Failure() == "" {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
 				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
@@ -320,25 +319,32 @@ func (c *clusterWorld) check() {
 	}
 }
 
-// compare fails the world unless the counters that a replica has are right, once it has applied what its shard has.
+// compare fails the world unless what a replica has is right, once it has applied what its shard has.
 func (c *clusterWorld) compare(m *Machine) {
 	client, to := NewClient(c.w), m.Address(clientPort)
-	totals := c.load.History.Totals()
-	for _, key := range slices.Sorted(maps.Keys(totals)) {
-		for end := time.Now().Add(3 * time.Minute); c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
-			_, err := client.Do(to, time.Second, "READONLY")
-			var reply any
-			if err == nil {
-				reply, err = client.Do(to, time.Second, "CGET", key)
+	open := c.load.Facts()
+	for end := time.Now().Add(3 * time.Minute); len(open) > 0 && c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
+		commands := [][]string{{"READONLY"}}
+		for _, f := range open {
+			commands = append(commands, f.Query)
+		}
+		replies, err := client.Send(to, 10*time.Second, commands...)
+		var wrong []Fact
+		for i, f := range open {
+			var reply any = err
+			if i+1 < len(replies) {
+				reply = replies[i+1]
 			}
-			var refused replyError
-			if errors.As(err, &refused) && strings.HasPrefix(string(refused), "MOVED") || err == nil && reply == totals[key] {
-				break
+			answer := fmt.Sprint(reply)
+			if _, refused := reply.(replyError); refused && strings.HasPrefix(answer, "MOVED") || answer == f.Answer {
+				continue
 			}
+			wrong = append(wrong, f)
 			if time.Now().After(end) {
-				c.w.Fail("machine %d: %s is %v (%v), and %d operations were answered", m.Index(), key, reply, err, totals[key])
+				c.w.Fail("machine %d answers %q with %s, and must with %s", m.Index(), f.Query, answer, f.Answer)
 			}
 		}
+		open = wrong
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -34,7 +35,6 @@ type Op struct {
 	least   int64 // what its counter had been answered before it was sent
 	sends   int   // how often it was sent, and how often that was answered
 	answers int
-	group   *group // nil: it is sent alone
 }
 
 // counter is what is known of a counter.
@@ -124,22 +124,18 @@ func (h *History) Counts() (answered, again, reads int) {
 	return h.answered, h.again, h.reads
 }
 
-// Ops returns all operations, in the order in which they were sent.
-func (h *History) Ops() []*Op {
+// facts returns what is read of the counters once every operation has been answered.
+func (h *History) facts() (all []Fact) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.ops)
-}
-
-// Totals returns how often each counter was sent an operation, which is its value once all have been answered.
-func (h *History) Totals() map[string]int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	totals := make(map[string]int64, len(h.counters))
-	for key, c := range h.counters {
-		totals[key] = c.sent
+	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
+		f := Fact{Query: []string{"CGET", key}, Answer: fmt.Sprint(h.counters[key].sent)}
+		if f.Answer == "0" { // it was only read
+			f.Answer = "<nil>"
+		}
+		all = append(all, f)
 	}
-	return totals
+	return all
 }
 
 // Complete fails the world unless every operation has an answer of its own, and they are 1 to n.

@@ -17,11 +17,13 @@ const (
 	forms
 )
 
-// group is operations on the keys of one slot that are sent together.
+// group is operations on the keys of one slot that are sent together. It is a request.
 type group struct {
 	form form
 	ops  []*Op
 }
+
+func (g *group) String() string { return fmt.Sprint(g.commands()) }
 
 // together increments several counters of one slot at once.
 func (u *user) together() {
@@ -35,15 +37,16 @@ func (u *user) together() {
 				member = members[0]
 			}
 		}
-		o := u.History.Send(fmt.Sprintf("{g%d}%d", tag, member), id)
-		o.group = g
-		g.ops = append(g.ops, o)
+		g.ops = append(g.ops, u.History.Send(fmt.Sprintf("{g%d}%d", tag, member), id))
 	}
-	u.insist(func() bool { return u.send(u, g, u.patience()) })
+	u.request(g)
 }
 
-// send sends a group once, and reports whether all of it has been answered.
-func (l *Workload) send(s Sender, g *group, patience time.Duration) bool {
+// send implements request.
+func (g *group) send(l *Workload, s Sender, patience time.Duration) bool {
+	if g.form == pipelined {
+		return l.pipeline(s, g.ops, patience)
+	}
 	for _, o := range g.ops {
 		l.History.Sent(o)
 	}
@@ -53,15 +56,26 @@ func (l *Workload) send(s Sender, g *group, patience time.Duration) bool {
 	for i, reply := range replies {
 		complete = l.settled(commands[i], reply, from) && complete
 	}
-	if g.form == pipelined {
-		for i, reply := range replies {
-			if _, refused := reply.(replyError); !refused {
-				l.answer(g.ops[i], reply, from)
-			}
-		}
-		return complete
-	}
 	return complete && l.whole(g, commands, replies[len(replies)-1], from)
+}
+
+// pipeline sends operations of one slot once, in one write, and reports whether all of them have been answered.
+func (l *Workload) pipeline(s Sender, ops []*Op, patience time.Duration) bool {
+	commands := make([][]string, len(ops))
+	for i, o := range ops {
+		l.History.Sent(o)
+		commands[i] = o.command()
+	}
+	replies, from, err := s.Send(ops[0].Key, patience, commands...)
+	complete := err == nil
+	for i, reply := range replies {
+		if l.settled(commands[i], reply, from) {
+			l.answer(ops[i], reply, from)
+		} else {
+			complete = false
+		}
+	}
+	return complete
 }
 
 // commands returns the commands of a group.

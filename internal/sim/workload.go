@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,6 +28,8 @@ type Workload struct {
 
 	activities []activity
 	ended      atomic.Bool // clients send nothing new
+	mu         sync.Mutex
+	requests   []request // that are sent once more at the end
 }
 
 // user is one client.
@@ -36,6 +39,8 @@ type user struct {
 	number int
 	sent   int
 	rng    *rand.Rand
+
+	twinsTo []Sender
 }
 
 // Run lets a client of a number that no other one has work until the workload ends.
@@ -69,6 +74,7 @@ type activity struct {
 var activities = []activity{
 	{"count", 6, (*user).count},
 	{"together", 2, (*user).together},
+	{"twins", 1, (*user).twins},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
@@ -123,17 +129,41 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	return false
 }
 
+// request is what is sent again until it is answered, and once more at the end. An Op is one.
+type request interface {
+	fmt.Stringer
+	// send sends it once, and reports whether it was answered.
+	send(l *Workload, s Sender, patience time.Duration) bool
+}
+
 // command returns the command of an operation.
 func (o *Op) command() []string { return []string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"} }
 
-// Count sends an operation once, and reports whether it was answered.
-func (l *Workload) Count(s Sender, o *Op, patience time.Duration) bool {
+func (o *Op) String() string { return o.Key + " " + o.ID }
+
+// send implements request.
+func (o *Op) send(l *Workload, s Sender, patience time.Duration) bool {
 	l.History.Sent(o)
 	reply, from, ok := l.Do(s, o.Key, patience, o.command()...)
 	if ok {
 		l.answer(o, reply, from)
 	}
 	return ok
+}
+
+// Count returns a new operation on the i-th counter. The function that it returns sends it once, and reports whether it
+// was answered.
+func (l *Workload) Count(i int, id string) (o *Op, send func(s Sender, patience time.Duration) bool) {
+	o = l.History.Send(l.key(i), id)
+	l.keep(o)
+	return o, func(s Sender, patience time.Duration) bool { return o.send(l, s, patience) }
+}
+
+// keep notes a request, which is sent once more at the end.
+func (l *Workload) keep(r request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests = append(l.requests, r)
 }
 
 // answer takes in the answer to an operation: a value, and whether it was applied, which it returns.
@@ -149,24 +179,28 @@ func (l *Workload) answer(o *Op, reply any, from string) (applied bool) {
 	return applied
 }
 
-// Again sends every operation again, until it is answered. It fails the world if that takes too long.
+// Again sends every request again, until it is answered. It fails the world if that takes too long.
 func (l *Workload) Again() {
 	s := l.Connect()
-	for _, o := range l.History.Ops() {
-		switch g := o.group; {
-		case g == nil:
-			l.mustEnd(o.Key+" "+o.ID, func() bool { return l.Count(s, o, time.Second) })
-		case o == g.ops[0]: // as they were sent
-			l.mustEnd(o.Key+" "+o.ID, func() bool { return l.send(s, g, time.Second) })
-		}
+	for _, r := range l.requests {
+		l.mustEnd(r, func() bool { return r.send(l, s, time.Second) })
 	}
 	if l.World.Failure() == "" {
 		l.History.Complete()
 	}
 }
 
+// Fact is a query, and how its answer prints once every request has been answered.
+type Fact struct {
+	Query  []string
+	Answer string
+}
+
+// Facts returns what any server must answer once every request has been answered.
+func (l *Workload) Facts() []Fact { return l.History.facts() }
+
 // mustEnd does something again until it is done, and fails the world if that takes too long.
-func (l *Workload) mustEnd(what string, do func() bool) {
+func (l *Workload) mustEnd(what fmt.Stringer, do func() bool) {
 	for end := time.Now().Add(3 * time.Minute); l.World.Failure() == "" && !do(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.World.Fail("stuck: %s is not answered although all is well", what)
@@ -191,9 +225,10 @@ func (u *user) patience() time.Duration {
 // rest waits for a moment.
 func (u *user) rest() { time.Sleep(time.Duration(u.rng.IntN(20_000)) * time.Microsecond) }
 
-// insist does something again until it is done or the workload ends.
-func (u *user) insist(do func() bool) {
-	for !u.over() && !do() {
+// request sends a request until it is answered or the workload ends.
+func (u *user) request(r request) {
+	u.keep(r)
+	for !u.over() && !r.send(u.Workload, u, u.patience()) {
 		u.rest()
 	}
 }
@@ -212,7 +247,4 @@ func (u *user) read() {
 }
 
 // count increments a counter.
-func (u *user) count() {
-	o := u.History.Send(u.key(u.rng.IntN(u.Keys)), u.id())
-	u.insist(func() bool { return u.Count(u, o, u.patience()) })
-}
+func (u *user) count() { u.request(u.History.Send(u.key(u.rng.IntN(u.Keys)), u.id())) }
