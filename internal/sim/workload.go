@@ -139,6 +139,7 @@ type request interface {
 // command returns the command of an operation.
 func (o *Op) command() []string { return []string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"} }
 
+// String returns the key and the opid.
 func (o *Op) String() string { return o.Key + " " + o.ID }
 
 // send implements request.
