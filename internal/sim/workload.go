@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ type Workload struct {
 	ended      atomic.Bool // clients send nothing new
 	mu         sync.Mutex
 	requests   []request // that are sent once more at the end
+	sketches   sketchBook
 }
 
 // user is one client.
@@ -41,6 +43,7 @@ type user struct {
 	rng    *rand.Rand
 
 	twinsTo []Sender
+	made    map[string]bool // keys
 }
 
 // Run lets a client of a number that no other one has work until the workload ends.
@@ -75,6 +78,8 @@ var activities = []activity{
 	{"count", 6, (*user).count},
 	{"together", 2, (*user).together},
 	{"twins", 1, (*user).twins},
+	{"filters", 2, (*user).addToFilter},
+	{"sketches", 2, (*user).countInSketch},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
@@ -122,6 +127,10 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	switch code {
 	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT":
 		return false
+	case "UNKNOWN": // it has no opid
+		if slices.Contains([]string{"BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE"}, words[0]) {
+			return false
+		}
 	}
 	if !strings.Contains(string(refused), "outcome unknown") {
 		l.World.Fail("%q is answered %q by %s", words, string(refused), from)
@@ -184,10 +193,11 @@ func (l *Workload) answer(o *Op, reply any, from string) (applied bool) {
 func (l *Workload) Again() {
 	s := l.Connect()
 	for _, r := range l.requests {
-		l.mustEnd(r, func() bool { return r.send(l, s, time.Second) })
+		l.mustEnd(r.String(), func() bool { return r.send(l, s, time.Second) })
 	}
 	if l.World.Failure() == "" {
 		l.History.Complete()
+		l.sketches.finish(l, s)
 	}
 }
 
@@ -198,10 +208,10 @@ type Fact struct {
 }
 
 // Facts returns what any server must answer once every request has been answered.
-func (l *Workload) Facts() []Fact { return l.History.facts() }
+func (l *Workload) Facts() []Fact { return slices.Concat(l.History.facts(), l.sketches.facts()) }
 
 // mustEnd does something again until it is done, and fails the world if that takes too long.
-func (l *Workload) mustEnd(what fmt.Stringer, do func() bool) {
+func (l *Workload) mustEnd(what string, do func() bool) {
 	for end := time.Now().Add(3 * time.Minute); l.World.Failure() == "" && !do(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.World.Fail("stuck: %s is not answered although all is well", what)

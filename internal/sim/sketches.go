@@ -1,0 +1,404 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Of Bloom filters and count-min sketches. Errors and collisions are so improbable that answers are exact.
+const (
+	bloomFilters = 3
+	bloomError   = "0.000000001"
+	bloomItems   = 400 // several times the capacity, so that filters grow
+	bloomSize    = "50"
+	bloomAtOnce  = 5
+
+	countSketches = 3
+	sketchWidth   = "2000"
+	sketchDepth   = "4"
+	sketchItems   = 20
+)
+
+// sketchBook is what clients know of filters and sketches. It is checked as it grows:
+//
+//   - an item is new to a filter once, and an answer that it is not new follows an operation that adds it;
+//   - a filter reports what an answered operation added, and nothing that none was sent for;
+//   - an estimate is not below what was answered before the query, nor above what was ever sent;
+//   - an operation that is sent again gets its first answers from a filter, and changes nothing in a sketch.
+type sketchBook struct {
+	mu       sync.Mutex
+	filters  map[string]*filterPage
+	sketches map[string]*sketchPage
+}
+
+// filterPage is what is known of a filter.
+type filterPage struct {
+	sent  map[string]int        // by item: in how many operations it is
+	new   map[string]*filterAdd // by item: the operation to which it was new
+	known map[string]bool       // an operation was answered that has it
+}
+
+// sketchPage is what is known of a sketch, and of the one into which it is merged, by item.
+type sketchPage struct {
+	sent, least, merged map[string]int64
+}
+
+func (b *sketchBook) filter(key string) *filterPage {
+	if b.filters == nil {
+		b.filters = make(map[string]*filterPage)
+	}
+	f := b.filters[key]
+	if f == nil {
+		f = &filterPage{make(map[string]int), make(map[string]*filterAdd), make(map[string]bool)}
+		b.filters[key] = f
+	}
+	return f
+}
+
+func (b *sketchBook) sketch(key string) *sketchPage {
+	if b.sketches == nil {
+		b.sketches = make(map[string]*sketchPage)
+	}
+	k := b.sketches[key]
+	if k == nil {
+		k = &sketchPage{make(map[string]int64), make(map[string]int64), make(map[string]int64)}
+		b.sketches[key] = k
+	}
+	return k
+}
+
+// make makes a filter or a sketch once, if another client has not done it.
+func (u *user) make(words ...string) {
+	key := words[1]
+	if u.made[key] {
+		return
+	}
+	for !u.over() {
+		replies, from, _ := u.Send(key, time.Second, words)
+		if len(replies) == 1 {
+			text := fmt.Sprint(replies[0])
+			if strings.Contains(text, "exists") || u.settled(words, replies[0], from) {
+				break
+			}
+		}
+		u.rest()
+	}
+	if u.made == nil {
+		u.made = make(map[string]bool)
+	}
+	u.made[key] = true
+}
+
+// outcome is what is known of an operation that is to happen once.
+type outcome struct {
+	sends, answers int
+	applied        bool
+}
+
+// take takes in an answer: whether the operation was applied now.
+func (o *outcome) take(w *World, what fmt.Stringer, applied bool, from string) {
+	if o.answers++; o.applied && applied {
+		w.Fail("%v was applied twice, the second time by %s", what, from)
+	}
+	o.applied = o.applied || applied
+}
+
+// complete fails the world if every answer says that something else had been applied.
+func (o *outcome) complete(w *World, what fmt.Stringer) {
+	if !o.applied && o.answers == o.sends {
+		w.Fail("%v was sent %d times, and no answer says that it was applied", what, o.sends)
+	}
+}
+
+// filterAdd adds items to a filter. It is a request.
+type filterAdd struct {
+	outcome
+	key, id string
+	items   []string
+	first   string // answer
+}
+
+func (a *filterAdd) words() []string {
+	return append(append([]string{"BF.CADD", a.key, a.id}, a.items...), "WITHSTATUS")
+}
+
+func (a *filterAdd) String() string { return strings.Join(a.words(), " ") }
+
+// send implements request.
+func (a *filterAdd) send(l *Workload, s Sender, patience time.Duration) bool {
+	b := &l.sketches
+	b.mu.Lock()
+	f := b.filter(a.key)
+	for _, item := range a.items {
+		if a.sends == 0 {
+			f.sent[item]++
+		}
+	}
+	a.sends++
+	b.mu.Unlock()
+	reply, from, ok := l.Do(s, a.key, patience, a.words()...)
+	if ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		a.answer(l, f, reply, from)
+	}
+	return ok
+}
+
+// answer takes in an answer: for each item, whether it was new.
+func (a *filterAdd) answer(l *Workload, f *filterPage, reply any, from string) {
+	pair, _ := reply.([]any)
+	var news []any
+	if len(pair) == 2 {
+		news, _ = pair[0].([]any)
+	}
+	if len(news) != len(a.items) {
+		l.World.Fail("%v is answered %v by %s", a, reply, from)
+		return
+	}
+	a.take(l.World, a, pair[1] == int64(1), from)
+	if a.first == "" {
+		a.first = fmt.Sprint(news)
+	}
+	if a.first != fmt.Sprint(news) {
+		l.World.Fail("%v was answered %s, and now %v by %s", a, a.first, news, from)
+	}
+	for i, item := range a.items {
+		switch other := f.new[item]; {
+		case news[i] == int64(0) && f.sent[item] == 1:
+			l.World.Fail("%v: %s is not new, says %s, and no other operation has it", a, item, from)
+		case news[i] == int64(1) && other != nil && other != a:
+			l.World.Fail("%v: %s is new, says %s, and was new to %v", a, item, from, other)
+		case news[i] == int64(1):
+			f.new[item] = a
+		}
+		f.known[item] = true
+	}
+}
+
+// addToFilter adds items to a filter, or asks for some.
+func (u *user) addToFilter() {
+	key := fmt.Sprint("bf", u.rng.IntN(bloomFilters))
+	u.make("BF.RESERVE", key, bloomError, bloomSize)
+	var items []string
+	for _, i := range u.rng.Perm(bloomItems)[:1+u.rng.IntN(bloomAtOnce)] {
+		items = append(items, fmt.Sprint("i", i))
+	}
+	if u.rng.IntN(3) > 0 {
+		u.request(&filterAdd{key: key, id: u.id(), items: items})
+		return
+	}
+	b := &u.sketches
+	b.mu.Lock()
+	f := b.filter(key)
+	known := make([]bool, len(items))
+	for i, item := range items {
+		known[i] = f.known[item]
+	}
+	b.mu.Unlock()
+	reply, from, ok := u.Do(u, key, time.Second, append([]string{"BF.MEXISTS", key}, items...)...)
+	if !ok {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	there, _ := reply.([]any)
+	for i, item := range items {
+		if len(there) != len(items) || known[i] && there[i] != int64(1) || f.sent[item] == 0 && there[i] != int64(0) {
+			u.World.Fail("%s is to have %q (%v were added) and %s answers %v", key, items, known, from, reply)
+			return
+		}
+	}
+}
+
+// sketchCount counts items in a sketch. It is a request.
+type sketchCount struct {
+	outcome
+	key, id string
+	counts  map[string]int64
+}
+
+func (a *sketchCount) words() []string {
+	words := []string{"CMS.CINCRBY", a.key, a.id}
+	for _, item := range slices.Sorted(maps.Keys(a.counts)) {
+		words = append(words, item, strconv.FormatInt(a.counts[item], 10))
+	}
+	return append(words, "WITHSTATUS")
+}
+
+func (a *sketchCount) String() string { return strings.Join(a.words(), " ") }
+
+// send implements request.
+func (a *sketchCount) send(l *Workload, s Sender, patience time.Duration) bool {
+	b := &l.sketches
+	b.mu.Lock()
+	k := b.sketch(a.key)
+	if a.sends == 0 {
+		for item, n := range a.counts {
+			k.sent[item] += n
+		}
+	}
+	a.sends++
+	least := maps.Clone(k.least)
+	b.mu.Unlock()
+	reply, from, ok := l.Do(s, a.key, patience, a.words()...)
+	if !ok {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pair, _ := reply.([]any)
+	if len(pair) != 2 {
+		l.World.Fail("%v is answered %v by %s", a, reply, from)
+		return true
+	}
+	if a.answers == 0 {
+		for item, n := range a.counts {
+			k.least[item] += n
+			least[item] += n
+		}
+	}
+	a.take(l.World, a, pair[1] == int64(1), from)
+	k.judge(l.World, a.String(), slices.Sorted(maps.Keys(a.counts)), least, pair[0], from)
+	return true
+}
+
+// judge fails the world unless estimates are right: not below what was known when they were asked for.
+func (k *sketchPage) judge(w *World, what string, items []string, least map[string]int64, reply any, from string) {
+	estimates, _ := reply.([]any)
+	for i, item := range items {
+		n := int64(-1)
+		if len(estimates) == len(items) {
+			n, _ = estimates[i].(int64)
+		}
+		if n < least[item] || n > k.sent[item] {
+			w.Fail("%s is answered %v by %s, of items %q; of %s %d were answered before, and %d ever sent", what, reply, from, items, item, least[item], k.sent[item])
+			return
+		}
+	}
+}
+
+// sketchKey returns the names of a sketch and of the one into which it is merged.
+func sketchKey(i int) (key, sum string) {
+	return fmt.Sprintf("{cms%d}", i), fmt.Sprintf("{cms%d}sum", i)
+}
+
+// countInSketch counts items in a sketch, asks for them, or merges it.
+func (u *user) countInSketch() {
+	i := u.rng.IntN(countSketches)
+	key, sum := sketchKey(i)
+	words := []string{"CMS.INITBYDIM", key, sketchWidth, sketchDepth}
+	if i == 0 {
+		words = append(words, "WINDOW", "1d")
+	}
+	u.make(words...)
+	counts := make(map[string]int64)
+	for range 1 + u.rng.IntN(4) {
+		counts[fmt.Sprint("i", u.rng.IntN(sketchItems))] = int64(1 + u.rng.IntN(5))
+	}
+	switch u.rng.IntN(6) {
+	case 0:
+		u.estimate(key, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 { return k.least })
+	case 1:
+		u.make("CMS.INITBYDIM", sum, sketchWidth, sketchDepth)
+		u.merge(u, key, sum)
+		u.estimate(sum, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 { return k.merged })
+	default:
+		u.request(&sketchCount{key: key, id: u.id(), counts: counts})
+	}
+}
+
+// estimate asks a sketch, or the one into which it is merged.
+func (u *user) estimate(key string, items []string, known func(k *sketchPage) map[string]int64) {
+	page, _, _ := strings.Cut(key, "sum")
+	b := &u.sketches
+	b.mu.Lock()
+	k := b.sketch(page)
+	least := maps.Clone(known(k))
+	b.mu.Unlock()
+	words := append([]string{"CMS.QUERY", key}, items...)
+	if reply, from, ok := u.Do(u, key, time.Second, words...); ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		k.judge(u.World, strings.Join(words, " "), items, least, reply, from)
+	}
+}
+
+// merge makes one sketch what another one is, once, and reports whether that was answered.
+func (l *Workload) merge(s Sender, from, to string) bool {
+	b := &l.sketches
+	b.mu.Lock()
+	k := b.sketch(from)
+	least := maps.Clone(k.least)
+	b.mu.Unlock()
+	_, _, ok := l.Do(s, to, time.Second, "CMS.MERGE", to, "1", from)
+	if ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for item, n := range least {
+			k.merged[item] = max(k.merged[item], n)
+		}
+	}
+	return ok
+}
+
+// finish merges each sketch that was merged once more, and fails the world unless everything counted once.
+func (b *sketchBook) finish(l *Workload, s Sender) {
+	for key, k := range b.sketches {
+		if len(k.merged) > 0 {
+			l.mustEnd(fmt.Sprintf("CMS.MERGE %ssum 1 %s", key, key), func() bool { return l.merge(s, key, key+"sum") })
+		}
+	}
+	for key, f := range b.filters {
+		for item := range f.sent {
+			if f.new[item] == nil {
+				l.World.Fail("%s: %s is in %d operations, and was new to none", key, item, f.sent[item])
+			}
+		}
+	}
+	for _, r := range l.requests {
+		switch r := r.(type) {
+		case *filterAdd:
+			r.complete(l.World, r)
+		case *sketchCount:
+			r.complete(l.World, r)
+		}
+	}
+}
+
+// facts returns what is read of filters and sketches once every request has been answered.
+func (b *sketchBook) facts() (all []Fact) {
+	for _, key := range slices.Sorted(maps.Keys(b.filters)) {
+		f := b.filters[key]
+		items := slices.Sorted(maps.Keys(f.sent))
+		ones := strings.TrimSuffix(strings.Repeat("1 ", len(items)), " ")
+		all = append(all, Fact{[]string{"BF.CARD", key}, fmt.Sprint(len(f.new))}, Fact{[]string{"BF.EXISTS", key, "none"}, "0"},
+			Fact{append([]string{"BF.MEXISTS", key}, items...), "[" + ones + "]"})
+	}
+	for _, key := range slices.Sorted(maps.Keys(b.sketches)) {
+		k, words := b.sketches[key], []string{"CMS.QUERY", key}
+		var counts []int64
+		var sum int64
+		for _, item := range slices.Sorted(maps.Keys(k.sent)) {
+			words, counts, sum = append(words, item), append(counts, k.sent[item]), sum+k.sent[item]
+		}
+		keys := []string{key}
+		if len(k.merged) > 0 {
+			keys = append(keys, key+"sum")
+		}
+		for i, key := range keys {
+			words = slices.Clone(words)
+			words[1] = key
+			all = append(all, Fact{words, fmt.Sprint(counts)})
+			if windowed, _ := sketchKey(0); i > 0 || key != windowed {
+				all = append(all, Fact{[]string{"CMS.INFO", key}, fmt.Sprintf("[width %s depth %s count %d]", sketchWidth, sketchDepth, sum)})
+			}
+		}
+	}
+	return all
+}
