@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -143,6 +144,7 @@ type flushes struct {
 	ended   error         // what is said of the flush that ended last
 	failed  error         // why it failed; nil if it did not
 	stuck   error         // why the last compaction failed, for lack of space; nil if it did not
+	compact error         // why the last compaction failed, for any reason; nil if it did not
 	event   chan struct{} // closed at the next event
 	again   chan struct{} // closed to ask for the next attempt
 	closing chan struct{}
@@ -186,6 +188,11 @@ func (f *flushes) backgroundError(err error) {
 // compactionEnded takes Pebble's CompactionEnd. Only a full disk concerns those who
 // wait: other compactions that failed are tried again in silence.
 func (f *flushes) compactionEnded(info pebble.CompactionInfo) {
+	f.mu.Lock()
+	if !errors.Is(info.Err, pebble.ErrCancelledCompaction) {
+		f.compact = info.Err
+	}
+	f.mu.Unlock()
 	if info.Err == nil || errors.Is(disk.NoSpace(info.Err), ErrNoSpace) {
 		f.report(&f.stuck, info.Err)
 	}
@@ -219,10 +226,17 @@ func (f *flushes) retry() error {
 	return failed
 }
 
-// pause delays a new sstable after a failure, for Pebble does not.
-func (f *flushes) pause() {
+// flushCategory is what Pebble calls the writes of a flush.
+const flushCategory vfs.DiskWriteCategory = "pebble-memtable-flush"
+
+// pause delays a new sstable after a failure of the same kind of work, for Pebble does not: on a full disk it would keep
+// a processor busy, and fill the server's log.
+func (f *flushes) pause(c vfs.DiskWriteCategory) {
 	f.mu.Lock()
 	failed, again := f.failed, f.again
+	if failed == nil && c != flushCategory {
+		failed = f.compact
+	}
 	f.mu.Unlock()
 	if failed == nil {
 		return

@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -9,8 +10,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -248,6 +251,51 @@ func TestFlushFault(t *testing.T) {
 			t.Fatal(n, ok, err)
 		}
 	}
+}
+
+// categories notes for what purposes sstables are created.
+type categories struct {
+	vfs.FS
+	seen map[vfs.DiskWriteCategory]bool
+}
+
+func (c categories) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, tableSuffix) {
+		c.seen[category] = true
+	}
+	return c.FS.Create(name, category)
+}
+
+// TestFailedCompactionWaits: Pebble begins a compaction that has failed again at once, and must wait before it writes. A
+// flush does not wait for that.
+func TestFailedCompactionWaits(t *testing.T) {
+	under := categories{vfs.NewMem(), make(map[vfs.DiskWriteCategory]bool)}
+	db := mustOpen(t, testOptions(under))
+	mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
+	if err := errors.Join(db.Flush(), db.Close()); err != nil || len(under.seen) != 1 || !under.seen[flushCategory] {
+		t.Fatal("a flush is not told by its category:", under.seen, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var f flushes
+		f.init()
+		fs := newSpareFS(vfs.NewMem(), nil, &f, "d")
+		fs.opened.Store(true)
+		for i, step := range []struct {
+			err               error // of the compaction before
+			flush, compaction time.Duration
+		}{
+			{nil, 0, 0}, {syscall.ENOSPC, 0, flushRetry}, {syscall.EIO, 0, flushRetry}, {pebble.ErrCancelledCompaction, 0, flushRetry}, {nil, 0, 0},
+			{pebble.ErrCancelledCompaction, 0, 0},
+		} {
+			f.compactionEnded(pebble.CompactionInfo{Err: step.err})
+			for category, want := range map[vfs.DiskWriteCategory]time.Duration{flushCategory: step.flush, "pebble-compaction": step.compaction} {
+				began := time.Now()
+				if _, err := fs.Create(fmt.Sprint(i, category, ".sst"), category); err != nil || time.Since(began) != want {
+					t.Errorf("step %d: after %v, %s waits for %v, want %v (%v)", i, step.err, category, time.Since(began), want, err)
+				}
+			}
+		}
+	})
 }
 
 // TestFlushStops: a flush that fails for another reason than a full disk is final (G8).

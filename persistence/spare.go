@@ -116,7 +116,7 @@ func (s *spareFS) of(name string) vfs.FS {
 // Create implements vfs.FS.
 func (s *spareFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if path.Ext(name) == tableSuffix {
-		s.flushes.pause()
+		s.flushes.pause(c)
 	}
 	return s.of(name).Create(name, c)
 }

@@ -318,6 +318,13 @@ var persistenceMutants = []mutant{
 		packages: "./persistence", tests: "TestFlushFault",
 	},
 	{
+		guarantee: "G8", name: "a compaction that failed is tried again at once, for ever",
+		file:     "persistence/changes.go",
+		old:      "	if failed == nil && c != flushCategory {\n",
+		new:      "	if false {\n",
+		packages: "./persistence", tests: "TestFailedCompactionWaits",
+	},
+	{
 		guarantee: "G8", name: "a full disk has no spare for a start",
 		file:     "persistence/spare.go",
 		old:      "	if s.size >= spareSize {\n",
