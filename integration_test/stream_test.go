@@ -120,11 +120,20 @@ func TestStreamOfAnotherFile(t *testing.T) {
 	if _, stderr, status := s.stream("g\n", "train", "--cms", "s", "--source", "log"); status != 0 {
 		t.Errorf("from the beginning: exit status %d\n%s", status, stderr)
 	}
+	c.want(":1", "DEL", "progress:log:{s}")
+	for range 2 { // from the beginning again, and once
+		if _, stderr, status := s.stream("g\nk\n", "train", "--cms", "s", "--source", "log"); status != 0 {
+			t.Errorf("the same first line: exit status %d\n%s", status, stderr)
+		}
+	}
+	if out, _, _ := s.stream("g\nk\n", "query", "--cms", "s"); out != "g\t2\nk\t1\n" {
+		t.Errorf("counted: %q", out)
+	}
 	if _, stderr, status := s.stream("1,\"g\ng\"\n2,h\n", "train", "--cms", "s", "--csv", "--field", "2", "--source", "csv"); status != 0 {
 		t.Errorf("CSV: exit status %d\n%s", status, stderr)
 	}
 	c.want(`"3"`, "GET", "progress:csv:{s}")
-	if out, _, _ := s.stream("g\nh\n", "query", "--cms", "s"); out != "g\t1\nh\t1\n" {
+	if out, _, _ := s.stream("g\nh\n", "query", "--cms", "s"); out != "g\t2\nh\t1\n" {
 		t.Errorf("counted: %q", out)
 	}
 }

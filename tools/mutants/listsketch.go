@@ -318,6 +318,13 @@ var sketchMutants = []mutant{
 		packages: "./integration_test", tests: "TestStreamOfEntries",
 	},
 	{
+		guarantee: "G8", name: "a stream that is fed from the beginning again counts for nothing, without a word",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "fmt.Sprintf(\"%s:%d\", r.id, b.first)",
+		new:      "fmt.Sprintf(\"%s:%d\", r.source, b.first)",
+		packages: "./integration_test", tests: "TestStreamOfAnotherFile",
+	},
+	{
 		guarantee: "G4", name: "a filter of which a part was copied counts as there",
 		file:     "cmd/fbfkv/internal/transfer/filters.go",
 		old:      "	there := kind != \"none\" && begun == 0\n",

@@ -11,10 +11,10 @@ import (
 )
 
 // Bits of a Bloom filter may be set again. Counts may not be added again, so a batch has an
-// opid: the run, the input's first line and the number of its own first line. With --source there is a position besides,
-// which outlives the window in which opids are remembered. It is committed together with
-// counts, in one transaction that ends if they are refused, and after bits. WATCH stops the
-// late EXEC of a feeder that was killed.
+// opid: the run, and the number of its first line. With --source there is a position besides,
+// which outlives the run. It is committed together with counts, in one transaction that ends
+// if they are refused, and after bits. WATCH stops the late EXEC of a feeder that was killed.
+// So the position alone says how far other runs have counted, and without it all counts again.
 
 // sum returns the items of a batch, each once, and how often it is there.
 func (b *batch) sum() (items []any, counts map[any]int64) {
@@ -34,16 +34,12 @@ func (r *run) train() error {
 		return err
 	}
 	r.stage = "trained"
-	name := r.source
-	if name == "" {
-		name = r.id
-	}
 	command := func(b *batch) []any {
 		items, counts := b.sum()
 		if r.cms == "" {
 			return append([]any{"BF.MADD", key}, items...)
 		}
-		c := []any{"CMS.CINCRBY", key, fmt.Sprintf("%s:%x:%d", name, uint64(r.line1), b.first)}
+		c := []any{"CMS.CINCRBY", key, fmt.Sprintf("%s:%d", r.id, b.first)}
 		for _, item := range items {
 			c = append(c, item, counts[item])
 		}
