@@ -227,7 +227,7 @@ func (d *Directory) state() membership {
 	return d.is
 }
 
-// Learn keeps a configuration that the log has, unless a newer one is kept: a node that was started
+// Learn keeps a configuration that was committed, unless a newer one is kept: a node that was started
 // again meets old ones in its log. If it went by them it would refuse the members that came later,
 // and if one of these leads would never hear of the newer ones.
 func (d *Directory) Learn(c Configuration) error {

@@ -44,6 +44,9 @@ type MetaOptions struct {
 	Address string
 	// Found is the first configuration of a cluster that this node has made, nil otherwise.
 	Found *Configuration
+	// Keep makes a configuration durable before this node goes by it. A change that another node answers for is in no log of this
+	// one yet, and a crash would take the node back to the configuration before. nil: nothing is kept.
+	Keep func(Configuration) error
 	// Timeout is cluster-node-timeout. Default 1 s.
 	Timeout time.Duration
 	// Lost is how long a node is silent until another one votes in its place. Default 1 min.
@@ -67,6 +70,7 @@ type Meta struct {
 	ledSince  time.Time // watch's goroutine
 	knowsAll  uint64    // the term in which this node leads and has applied all that was committed before; watch's
 	applying  longlock.Mutex
+	learning  longlock.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]
@@ -162,20 +166,24 @@ func (m *Meta) Changed() <-chan struct{} { return *m.changes.Load() }
 
 // learn takes in a configuration that was committed.
 func (m *Meta) learn(c Configuration) {
-	for {
-		old := m.config.Load()
-		if old.Version >= c.Version {
-			return
-		}
-		if m.config.CompareAndSwap(old, &c) {
-			if old.Version > 0 && c.Format > old.Format {
-				m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
-			}
-			next := make(chan struct{})
-			close(*m.changes.Swap(&next))
+	m.learning.Lock()
+	defer m.learning.Unlock()
+	old := m.config.Load()
+	if old.Version >= c.Version {
+		return
+	}
+	if m.o.Keep != nil {
+		if err := m.o.Keep(c); err != nil {
+			m.fail(fmt.Errorf("the cluster's configuration cannot be kept: %w", err))
 			return
 		}
 	}
+	m.config.Store(&c)
+	if old.Version > 0 && c.Format > old.Format {
+		m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
+	}
+	next := make(chan struct{})
+	close(*m.changes.Swap(&next))
 }
 
 // metaMachine is the state machine of the meta group.

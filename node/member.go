@@ -213,7 +213,7 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	if err != nil {
 		return errors.Join(err, n.witness.Close(), n.net.Close())
 	}
-	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: n.end}
+	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Keep: n.directory.Learn, Logger: n.log, Fatal: n.end}
 	if n.directory.Founder() {
 		o.Found = &c
 	}
@@ -313,7 +313,7 @@ func (n *member) show(v *commands.ClusterView) {
 	}
 }
 
-// watch keeps the view and the directory's configuration up to date.
+// watch keeps the view up to date.
 func (n *member) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -321,12 +321,9 @@ func (n *member) watch() {
 	for {
 		changed, configured := node.Changed(), meta.Changed()
 		n.look()
-		if c := meta.Configuration(); c.Version > 0 {
+		if meta.Configuration().Version > 0 {
 			newest := n.configuration() // the meta group may not have caught up with the directory yet
 			n.witness.KeepOnly(&newest)
-			if err := n.directory.Learn(c); err != nil {
-				n.log.Error("the cluster's configuration cannot be kept", "error", err)
-			}
 		}
 		select {
 		case <-changed:
