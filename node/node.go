@@ -68,7 +68,10 @@ func Open(o Options) (*Node, error) {
 	}
 	n := &Node{o: o}
 	if o.Config.Cluster.Enabled {
-		return n, n.openMember()
+		if err := n.openMember(); err != nil {
+			return nil, err
+		}
+		return n, nil
 	}
 	err := cluster.CheckAlone(o.FS, o.Config.Dir)
 	if err == nil {
