@@ -380,18 +380,28 @@ func oneLine(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
+// ofOwnShard returns a member, nil if this node knows of none with that id. One of another shard is refused: only the leader of its own can
+// change who votes there.
+func (a *Admin) ofOwnShard(c *Configuration, id string) (*Member, error) {
+	m, self := c.Member(id), c.Member(a.Node.o.ID)
+	if m != nil && (self == nil || m.Shard != self.Shard) {
+		return nil, fmt.Errorf("the node %.50q is in another shard", id)
+	}
+	return m, nil
+}
+
 // promote brings a member one step nearer to its vote.
 func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err error) {
 	if a.Node == nil || !a.Node.Leads() {
 		return p, again("it does not lead")
 	}
 	c, _ := a.configuration()
-	m, self := c.Member(r.ID), c.Member(a.Node.o.ID)
-	switch {
-	case m == nil:
+	m, err := a.ofOwnShard(&c, r.ID)
+	if err != nil {
+		return p, err
+	}
+	if m == nil {
 		return p, again("the node %.50q is no member as far as this one knows: admit it first", r.ID) // the news may be under way
-	case self == nil || m.Shard != self.Shard:
-		return p, fmt.Errorf("the node %.50q is in another shard", r.ID)
 	}
 	status := a.Node.Status()
 	server, known := a.Node.server(r.ID)
@@ -439,8 +449,8 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 	}
 	// The leader of another shard could remove it from the configuration only, and its own shard would keep a voter for ever.
 	c, _ := a.configuration()
-	if m, self := c.Member(id), c.Member(a.Node.o.ID); m != nil && (self == nil || m.Shard != self.Shard) {
-		return fmt.Errorf("the node %.50q is in another shard", id)
+	if _, err := a.ofOwnShard(&c, id); err != nil {
+		return err
 	}
 	if _, known := a.Node.server(id); known {
 		if err := a.Node.Remove(id); err != nil {

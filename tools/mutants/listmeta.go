@@ -10,10 +10,24 @@ var metaMutants = []mutant{
 		packages: "./internal/sim", tests: "TestSeeds", args: "-sim.worlds=16 -sim.faults=150 -sim.only=replace,crash,crash-at-operation,crash-two,hand-over,isolated",
 	},
 	{
+		guarantee: "R9", name: "a node goes by a configuration that it may forget",
+		file:     "cluster/meta.go",
+		old:      "	if m.o.Keep != nil {\n",
+		new:      "	if m.o.Keep == nil {\n",
+		packages: "./cluster", tests: "TestConfigurationIsKept",
+	},
+	{
+		guarantee: "G8", name: "a node goes by a configuration that could not be kept",
+		file:     "cluster/meta.go",
+		old:      "			m.fail(fmt.Errorf(\"the cluster's configuration cannot be kept: %w\", err))\n			return\n",
+		new:      "			m.fail(fmt.Errorf(\"the cluster's configuration cannot be kept: %w\", err))\n",
+		packages: "./cluster", tests: "TestConfigurationIsKept",
+	},
+	{
 		guarantee: "G5", name: "the leader of another shard removes a node from the configuration only",
 		file:     "cluster/admin.go",
-		old:      "m != nil && (self == nil || m.Shard != self.Shard) {\n		return fmt.Errorf(\"the node %.50q is in another shard\", id)",
-		new:      "m != nil && self == nil {\n		return fmt.Errorf(\"the node %.50q is in another shard\", id)",
+		old:      "m != nil && (self == nil || m.Shard != self.Shard) {\n",
+		new:      "m != nil && self == nil {\n",
 		packages: "./cluster", tests: "TestRemovedByItsShard",
 	},
 	{
