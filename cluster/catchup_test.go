@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,23 +235,6 @@ func TestFetchCrash(t *testing.T) {
 			checkFetched(t, left, "d/incoming", files)
 		}
 	}
-}
-
-// TestFetchBadSync: a fetched file whose fsync failed is fetched once more, for no other fsync would write it.
-func TestFetchBadSync(t *testing.T) {
-	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000], "log/000001.log": crashtest.Noise[:700]}
-	d, failed := crashtest.NewDisk(), false
-	d.FailSyncs(func(name string) error {
-		if failed || !strings.HasSuffix(name, ".sst") {
-			return nil
-		}
-		failed = true
-		return syscall.EIO
-	})
-	if _, err := newCutSource(t, files).fetcher(d).fetch(t.Context()); err != nil || !failed {
-		t.Fatal(failed, err)
-	}
-	checkFetched(t, d.Lose(0, nil), "d/incoming", files)
 }
 
 // hostile answers questions with what it is given.

@@ -34,6 +34,9 @@ var errTooLarge = errors.New("the disk has no space for the files of the leader"
 type fetcher struct {
 	o      fetcherOptions
 	counts Transfers
+	// written are the files all bytes of which this process has written, without a failed fsync since. Of the others memory may have
+	// what is on no disk, and what no fsync would write (disk.Renew).
+	written map[string]bool
 }
 
 // fetcherOptions configure a fetcher. All but the times are required.
@@ -61,7 +64,7 @@ func newFetcher(o fetcherOptions) *fetcher {
 	if o.askAgain == 0 {
 		o.askAgain = askAgain
 	}
-	return &fetcher{o: o}
+	return &fetcher{o: o, written: map[string]bool{}}
 }
 
 // fetch returns when all files of a cut are in the directory, durable and examined. It tries
@@ -267,7 +270,7 @@ func (t *transfer) files() error {
 			return err
 		}
 	}
-	return nil
+	return disk.SyncName(t.f.o.fs, t.f.o.dir)
 }
 
 // file fetches what is missing of a file, and checks it all. What was there before may be
@@ -293,15 +296,22 @@ func (t *transfer) file(i int) error {
 	}
 }
 
-// rest fetches a file from an offset on, durably, and returns the checksum of all of it.
+// rest fetches a file from an offset on, durably, and returns the checksum of all of it. It writes the bytes of an earlier
+// process once more.
 func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
-	fsys, path := t.f.o.fs, t.f.o.fs.PathJoin(t.f.o.dir, t.m.Files[i].Name)
+	name := t.m.Files[i].Name
+	fsys, path := t.f.o.fs, t.f.o.fs.PathJoin(t.f.o.dir, name)
 	out, err := fsys.OpenReadWrite(path, disk.WriteCategory)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	sum, err = sumOfPart(out, from)
+	if from == 0 || t.f.written[name] {
+		sum, err = sumOfPart(out, from)
+	} else {
+		sum, err = renewPart(out, from)
+	}
+	t.f.written[name] = err == nil
 	for at := from; err == nil && at < t.m.Files[i].Size; {
 		n := min(t.m.Files[i].Size-at, maxRead)
 		var b []byte
@@ -322,9 +332,23 @@ func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
 	if err != nil {
 		return 0, disk.NoSpace(err)
 	}
-	if err = out.Sync(); err != nil {
-		// The next attempt would find the file whole, in memory, and no fsync would write it to the disk any more.
-		return 0, errors.Join(err, disk.RemoveIfExists(fsys, path))
+	err = out.Sync()
+	t.f.written[name] = err == nil
+	return sum, err
+}
+
+// renewPart writes the first bytes of a file once more, so that the next fsync writes them to the disk, and returns their checksum.
+func renewPart(f vfs.File, size int64) (sum uint32, err error) {
+	buf := make([]byte, 256<<10)
+	for at := int64(0); at < size; at += int64(len(buf)) {
+		buf = buf[:min(size-at, int64(len(buf)))]
+		if _, err := f.ReadAt(buf, at); err != nil {
+			return 0, err
+		}
+		if _, err := f.WriteAt(buf, at); err != nil {
+			return 0, err
+		}
+		sum = crc32.Update(sum, disk.Castagnoli, buf)
 	}
 	return sum, nil
 }

@@ -39,10 +39,24 @@ var catchupMutants = []mutant{
 		packages: "./cluster", tests: "TestFetch",
 	},
 	{
-		guarantee: "G4", name: "a fetched file stays whose fsync failed",
+		guarantee: "R10", name: "a fetch relies on what an earlier process left in memory",
 		file:     "cluster/catchupfetch.go",
-		old:      "		return 0, errors.Join(err, disk.RemoveIfExists(fsys, path))\n",
-		new:      "		return 0, err\n",
+		old:      "	if from == 0 || t.f.written[name] {\n",
+		new:      "	if t.f.written != nil {\n",
+		packages: "./cluster", tests: "TestFetchAfterKill",
+	},
+	{
+		guarantee: "R10", name: "a fetch relies on a directory whose name is on no disk",
+		file:     "cluster/catchupfetch.go",
+		old:      "	return disk.SyncName(t.f.o.fs, t.f.o.dir)\n",
+		new:      "	return nil\n",
+		packages: "./cluster", tests: "TestFetchIntoNewName",
+	},
+	{
+		guarantee: "G4", name: "a fetched file counts as written whose fsync failed",
+		file:     "cluster/catchupfetch.go",
+		old:      "	t.f.written[name] = err == nil\n	return sum, err\n",
+		new:      "	return sum, err\n",
 		packages: "./cluster", tests: "TestFetchBadSync",
 	},
 	{
