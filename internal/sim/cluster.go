@@ -13,7 +13,6 @@ import (
 
 	"github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/server"
-	"github.com/fbfkv/fbfkv/store"
 )
 
 // Options say how a scenario is run.
@@ -250,10 +249,7 @@ func (c *clusterWorld) found() {
 			return
 		}
 	}
-	a.insist("the window is long", func() error { // everything is sent again at the end
-		_, err := a.client.Do(machines[0].Address(clientPort), time.Minute, "CTABLE", "ALTER", store.DefaultTable, "WINDOW", "1d")
-		return err
-	})
+	c.load.Prepare()
 }
 
 // target returns a machine that leads a shard, more often than not.
@@ -314,15 +310,16 @@ func (c *clusterWorld) awaitAnswers(since string) {
 // check sends every operation again, and compares the replicas.
 func (c *clusterWorld) check() {
 	c.load.Again()
+	facts := c.load.Facts()
 	for _, m := range c.w.Machines() {
-		c.compare(m)
+		c.compare(m, facts)
 	}
 }
 
 // compare fails the world unless what a replica has is right, once it has applied what its shard has.
-func (c *clusterWorld) compare(m *Machine) {
+func (c *clusterWorld) compare(m *Machine, facts []Fact) {
 	client, to := NewClient(c.w), m.Address(clientPort)
-	open := c.load.Facts()
+	open := slices.Clone(facts)
 	for end := time.Now().Add(3 * time.Minute); len(open) > 0 && c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
 		commands := [][]string{{"READONLY"}}
 		for _, f := range open {
@@ -336,7 +333,8 @@ func (c *clusterWorld) compare(m *Machine) {
 				reply = replies[i+1]
 			}
 			answer := fmt.Sprint(reply)
-			if _, refused := reply.(replyError); refused && strings.HasPrefix(answer, "MOVED") || answer == f.Answer {
+			_, refused := reply.(replyError)
+			if refused && strings.HasPrefix(answer, "MOVED") || answer == f.Answer {
 				continue
 			}
 			wrong = append(wrong, f)

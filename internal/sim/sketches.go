@@ -94,27 +94,6 @@ func (u *user) make(words ...string) {
 	u.made[key] = true
 }
 
-// outcome is what is known of an operation that is to happen once.
-type outcome struct {
-	sends, answers int
-	applied        bool
-}
-
-// take takes in an answer: whether the operation was applied now.
-func (o *outcome) take(w *World, what fmt.Stringer, applied bool, from string) {
-	if o.answers++; o.applied && applied {
-		w.Fail("%v was applied twice, the second time by %s", what, from)
-	}
-	o.applied = o.applied || applied
-}
-
-// complete fails the world if every answer says that something else had been applied.
-func (o *outcome) complete(w *World, what fmt.Stringer) {
-	if !o.applied && o.answers == o.sends {
-		w.Fail("%v was sent %d times, and no answer says that it was applied", what, o.sends)
-	}
-}
-
 // filterAdd adds items to a filter. It is a request.
 type filterAdd struct {
 	outcome

@@ -44,6 +44,7 @@ type user struct {
 
 	twinsTo []Sender
 	made    map[string]bool // keys
+	lately  []briefOp
 }
 
 // Run lets a client of a number that no other one has work until the workload ends.
@@ -80,6 +81,9 @@ var activities = []activity{
 	{"twins", 1, (*user).twins},
 	{"filters", 2, (*user).addToFilter},
 	{"sketches", 2, (*user).countInSketch},
+	{"approx", 1, (*user).approximately},
+	{"window", 2, (*user).briefly},
+	{"tables", 1, (*user).changeTables},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
@@ -208,7 +212,21 @@ type Fact struct {
 }
 
 // Facts returns what any server must answer once every request has been answered.
-func (l *Workload) Facts() []Fact { return slices.Concat(l.History.facts(), l.sketches.facts()) }
+func (l *Workload) Facts() []Fact {
+	all, s := slices.Concat(l.History.facts(), l.sketches.facts()), l.Connect()
+	for i := range all {
+		f := &all[i]
+		if f.Answer != "" {
+			continue
+		}
+		l.mustEnd(strings.Join(f.Query, " "), func() bool { // nobody knows the answer: whoever is in charge has the right one
+			reply, _, ok := l.Do(s, f.Query[1], time.Second, f.Query...)
+			f.Answer = fmt.Sprint(reply)
+			return ok
+		})
+	}
+	return all
+}
 
 // mustEnd does something again until it is done, and fails the world if that takes too long.
 func (l *Workload) mustEnd(what string, do func() bool) {
