@@ -3,6 +3,7 @@ package acl
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -282,6 +283,39 @@ func TestParseFile(t *testing.T) {
 	u, err = ParseFile(testCatalog(), "f", "user default on nopass +@all ~*\n", "pw")
 	if err != nil || u.LoginNeeded() {
 		t.Errorf("the file's default user is not the one that counts: %v", err)
+	}
+}
+
+// TestFileIsReadAgain: whatever users are accepted, the file of them is read again, and they are the same: else ACL SAVE would
+// keep the server from starting.
+func TestFileIsReadAgain(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	word := func() (w string) {
+		parts := []string{"a", "(", ")", " ", "~", "\"", "\\", "#", "*", "%", "|", "@", "+", "on", "\u00a0", "\x85", "\x1f"}
+		for range rnd.IntN(4) {
+			w += parts[rnd.IntN(len(parts))]
+		}
+		return w
+	}
+	rule := func() string {
+		rules := []string{"~" + word(), "%R~" + word(), "&" + word(), "+get", "-get", "+select|" + word(), "on", ">" + word(), "allkeys", "reset"}
+		if i := rnd.IntN(len(rules) + 4); i < len(rules) {
+			return rules[i]
+		}
+		return "(~" + word() + " +get" + word() + ")"
+	}
+	for range 300 {
+		u := NewUsers(testCatalog())
+		for range 20 {
+			u.Set(word(), []string{rule(), rule()}) // most are refused
+		}
+		again, err := ParseFile(testCatalog(), "f", u.File(), "")
+		if err != nil || again.File() != u.File() {
+			t.Fatalf("%v: of\n%s", err, u.File())
+		}
+	}
+	if err := NewUsers(testCatalog()).Set("", []string{"on"}); !errors.Is(err, ErrNoName) {
+		t.Error(err)
 	}
 }
 

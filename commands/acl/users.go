@@ -15,6 +15,7 @@ const Default = "default"
 // Errors of Users that are not about a rule.
 var (
 	ErrBadName       = errors.New("Usernames can't contain spaces or null characters")
+	ErrNoName        = errors.New("Usernames can't be empty")
 	ErrRemoveDefault = errors.New("The 'default' user cannot be removed")
 )
 
@@ -117,11 +118,22 @@ func (u *Users) List() []*User {
 	return list
 }
 
-// Set creates or changes a user by rules: all of them or, with a *RuleError or
-// ErrBadName, none. Connections see the change at once.
-func (u *Users) Set(name string, rules []string) error {
-	if hasSpaces(name) {
+// checkName refuses a name that is no word: it would not be read from a line of the file as it was written.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return ErrNoName
+	case hasSpaces(name):
 		return ErrBadName
+	}
+	return nil
+}
+
+// Set creates or changes a user by rules: all of them or, with a *RuleError,
+// ErrBadName or ErrNoName, none. Connections see the change at once.
+func (u *Users) Set(name string, rules []string) error {
+	if err := checkName(name); err != nil {
+		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -215,13 +227,13 @@ func (u *Users) Replace(by *Users) int {
 
 // Define adds a user that must not exist, as the lines of files do; default
 // may be defined once, from nothing. An error is a *RuleError, a
-// *ParenthesisError, ErrBadName or ErrDuplicate.
+// *ParenthesisError, ErrBadName, ErrNoName or ErrDuplicate.
 func (u *Users) Define(name string, words []string, defined map[string]bool) error {
-	switch {
-	case hasSpaces(name):
-		return ErrBadName
-	case defined[name]:
+	if defined[name] {
 		return ErrDuplicate
+	}
+	if err := checkName(name); err != nil {
+		return err
 	}
 	rules, err := MergeSelectors(words)
 	if err != nil {

@@ -319,6 +319,13 @@ var faceMutants = []mutant{
 		packages: "./server", tests: "TestMemoryOfBuffers",
 	},
 	{
+		guarantee: "G8", name: "a user without a name is written to the aclfile, which nobody can read then",
+		file:     "commands/acl/users.go",
+		old:      "	case name == \"\":\n",
+		new:      "	case false:\n",
+		packages: "./commands/acl", tests: "TestFileIsReadAgain",
+	},
+	{
 		guarantee: "limits", name: "a buffer that was made larger counts once it is full",
 		file:     "server/dedicated.go",
 		old:      "	c.noteBuffers(0)\n	return c.net.Read(b)\n",
