@@ -422,7 +422,7 @@ func TestImportFilters(t *testing.T) {
 	source.want("+OK", "SET", "counter", "5")
 	target.want("+OK", "SET", "small", "1")
 	// An earlier run has got as far as the header and the first chunk.
-	target.want("+OK", "SET", "import:large", "1")
+	target.want("+OK", "SET", "import:large", "6015183217823421747")
 	target.want("+OK", "BF.RESERVE", "large", "0.5", "10")
 	url := "redis://" + from.address()
 	out, stderr, status := transfer(t, "import", to.address(), url)
@@ -451,5 +451,13 @@ func TestImportFilters(t *testing.T) {
 	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small", "--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
+	target.want(":4", "BF.CARD", "small")
+	// A counter with the name of a mark is not one.
+	target.want("+OK", "SET", "import:small", "7")
+	source.do("BF.ADD", "small", "e")
+	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small", "--replace"); status != 2 || !strings.Contains(out, "delete or rename it first") {
+		t.Errorf("%s%s, exit status %d", out, stderr, status)
+	}
+	target.want(`"7"`, "GET", "import:small")
 	target.want(":4", "BF.CARD", "small")
 }

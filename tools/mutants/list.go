@@ -37,6 +37,13 @@ var otherMutants = []mutant{
 		packages: "./integration_test", tests: "TestImport$",
 	},
 	{
+		guarantee: "G1", name: "an import takes a client's counter for its own mark",
+		file:     "cmd/fbfkv/internal/transfer/filters.go",
+		old:      "		if err != nil || value != markerValue {\n",
+		new:      "		if err != nil {\n",
+		packages: "./integration_test", tests: "TestImportFilters",
+	},
+	{
 		guarantee: "limits", name: "a filter of the source is copied without end",
 		file:     "cmd/fbfkv/internal/transfer/filters.go",
 		old:      "if err == nil && next != 0 && next <= iterator {",

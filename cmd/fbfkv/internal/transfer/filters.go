@@ -13,8 +13,11 @@ import (
 const typeBloom = "MBbloom--"
 
 // marker is the key that says that a filter is being copied. It is there until all chunks are,
-// so that the next run begins again with one that broke off.
+// so that the next run begins again with one that broke off. A key of that name with another
+// value than markerValue is somebody's own.
 func marker(key string) string { return "import:" + key }
+
+const markerValue = 6015183217823421747
 
 // copyFilter copies a Bloom filter in chunks. It returns why the key is skipped, if it is no
 // filter, or the target refuses it.
@@ -38,13 +41,23 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 		}
 		return replies, err
 	}
-	state, err := ask([]any{"TYPE", r.key}, []any{"EXISTS", marker(r.key)})
+	state, err := ask([]any{"TYPE", r.key}, []any{"TYPE", marker(r.key)})
 	if err != nil {
 		return "", err
 	}
 	kind, _ := state[0].Text()
-	begun, _ := state[1].Int()
-	there := kind != "none" && begun == 0
+	marked, _ := state[1].Text()
+	begun := marked != "none"
+	if begun {
+		value, err := m.target.Do(ctx, "GET", marker(r.key)).Int()
+		if err != nil && !connect.IsReply(err) {
+			return "", fmt.Errorf("writing to %s: %w", m.addr, err)
+		}
+		if err != nil || value != markerValue {
+			return fmt.Sprintf("fbfkv has a key %q, which marks a filter that is being copied: delete or rename it first", marker(r.key)), nil
+		}
+	}
+	there := kind != "none" && !begun
 	switch {
 	case there && kind != typeBloom:
 		return "fbfkv has a key of type " + kind, nil
@@ -52,7 +65,7 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 		m.existed++
 		return "", nil
 	}
-	if _, err := ask([]any{"SET", marker(r.key), 1}, []any{"DEL", r.key}); err != nil {
+	if _, err := ask([]any{"SET", marker(r.key), markerValue}, []any{"DEL", r.key}); err != nil {
 		return "", err
 	}
 	for iterator := int64(0); ; {
