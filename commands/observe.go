@@ -158,7 +158,7 @@ func doMonitor(c *Context) {
 		if srv.Kill != nil {
 			srv.Kill(func(o *Session) bool { return o == ses })
 		}
-	})
+	}, &ses.monitored)
 	c.W.Status("OK")
 }
 

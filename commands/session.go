@@ -64,13 +64,13 @@ type Session struct {
 	// QueryBuffer and OutputBuffer are the bytes in the connection's buffers, and SpareBuffer
 	// is the memory that these take beyond that; the server keeps them up to date if it likes.
 	QueryBuffer, OutputBuffer, SpareBuffer atomic.Int64
-	queued                                 atomic.Int64 // bytes of the commands that MULTI has queued
+	queued, monitored                      atomic.Int64 // bytes of the commands that MULTI has queued, and of those that MONITOR is to show
 }
 
 // Held is how much memory the client makes the server hold: buffers for what it has sent and was not
-// carried out, and for what it has not read, and what MULTI has queued. Safe for concurrent use.
+// carried out, and for what it has not read, and what MULTI has queued and MONITOR is to show. Safe for concurrent use.
 func (s *Session) Held() int64 {
-	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load()
+	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() + s.monitored.Load()
 }
 
 // NoEvict reports whether the client stays connected whatever memory it holds (CLIENT NO-EVICT).

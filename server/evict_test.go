@@ -144,3 +144,44 @@ func TestMemoryOfGrownBuffers(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryOfMonitors: what waits to be shown to a client with MONITOR counts as its memory, until it is sent.
+func TestMemoryOfMonitors(t *testing.T) {
+	ticks := make(chan time.Time)
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "8mb", "client-output-buffer-limit", "normal 0 0 0")
+	held := func() int64 { return s.commands.Info().ClientMemory }
+	reads, slow, c := s.dial(t), s.dial(t), s.dial(t)
+	text := strings.Repeat("x", 100_000)
+	fed := make(chan string, 600)
+	reads.expect("+OK", "MONITOR")
+	go func() {
+		for {
+			line, err := reads.in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			fed <- line
+		}
+	}()
+	c.expect(text, "ECHO", text)
+	if line := <-fed; !strings.Contains(line, text) {
+		t.Errorf("the monitor is shown %.100q", line)
+	}
+	eventually(t, "nothing waits for it any more", func() bool { return held() < 1<<20 })
+	slow.expect("+OK", "MONITOR")
+	for range 500 { // 50 MB, far more than the system keeps for a socket
+		c.expect(text, "ECHO", text)
+	}
+	for range 500 { // nothing waits for the one that reads
+		<-fed
+	}
+	eventually(t, "lines wait for the slow one", func() bool { return held() > 8<<20 })
+	for range 2 { // a second look begins when the first is over
+		ticks <- time.Now()
+	}
+	eventually(t, "the slow monitor is gone", func() bool { return len(s.sessions()) == 2 })
+	c.expect("+PONG", "PING")
+	if evicted := s.commands.Info().EvictedClients; evicted != 1 {
+		t.Errorf("%d clients are evicted", evicted)
+	}
+}

@@ -23,11 +23,13 @@ type Tap struct {
 	o        *Observer
 	push     func([]byte) error
 	drop     func()
+	held     *atomic.Int64
 	ready    chan struct{} // closed once MONITOR was answered
 	answered bool          // it is; only the client's owner looks
 
 	mu     sync.Mutex
 	buf    []byte
+	pushed int           // bytes of the buffer that is being sent, or kept for later
 	wake   chan struct{} // holds one token while buf is not empty, or closed is set
 	closed bool
 }
@@ -48,9 +50,9 @@ func (t *taps) change(edit func([]*Tap) []*Tap) {
 }
 
 // Watch shows a client, from now on, what all clients do: push sends it lines and may
-// wait for it, drop disconnects it. No line is pushed before Ready is called.
-func (o *Observer) Watch(push func([]byte) error, drop func()) *Tap {
-	t := &Tap{o: o, push: push, drop: drop, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+// wait for it, drop disconnects it. held has the memory that waits for it. No line is pushed before Ready is called.
+func (o *Observer) Watch(push func([]byte) error, drop func(), held *atomic.Int64) *Tap {
+	t := &Tap{o: o, push: push, drop: drop, held: held, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
 	o.taps.change(func(list []*Tap) []*Tap { return append(list, t) })
 	go t.run()
 	return t
@@ -127,8 +129,12 @@ func (t *Tap) add(line []byte) {
 	} else {
 		t.buf = append(t.buf, line...)
 	}
+	t.note()
 	t.signal()
 }
+
+// note notes the memory that is held; t.mu is held.
+func (t *Tap) note() { t.held.Store(int64(cap(t.buf) + t.pushed)) }
 
 // signal wakes the goroutine; t.mu is held.
 func (t *Tap) signal() {
@@ -157,7 +163,8 @@ func (t *Tap) Close() {
 func (t *Tap) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed, t.buf = true, nil
+	t.closed, t.buf, t.pushed = true, nil, 0
+	t.note()
 	t.signal()
 }
 
@@ -165,8 +172,21 @@ func (t *Tap) end() {
 func (t *Tap) take(empty []byte) (waiting []byte, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	waiting, t.buf = t.buf, empty[:0]
+	waiting, t.buf, t.pushed = t.buf, empty[:0], cap(t.buf)
+	t.note()
 	return waiting, !t.closed
+}
+
+// sent returns what is kept of a buffer that was sent.
+func (t *Tap) sent(b []byte) (spare []byte) {
+	if cap(b) <= maxTapKept {
+		spare = b
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pushed = cap(spare)
+	t.note()
+	return spare
 }
 
 // maxTapKept bounds the memory that a tap keeps for its next lines.
@@ -188,8 +208,6 @@ func (t *Tap) run() {
 			t.end()
 			return
 		}
-		if spare = b; cap(spare) > maxTapKept {
-			spare = nil
-		}
+		spare = t.sent(b)
 	}
 }

@@ -326,6 +326,13 @@ var faceMutants = []mutant{
 		packages: "./commands/acl", tests: "TestFileIsReadAgain",
 	},
 	{
+		guarantee: "limits", name: "what waits for a monitor is not counted",
+		file:     "commands/session.go",
+		old:      " + s.monitored.Load()",
+		new:      "",
+		packages: "./server", tests: "TestMemoryOfMonitors",
+	},
+	{
 		guarantee: "limits", name: "a buffer that was made larger counts once it is full",
 		file:     "server/dedicated.go",
 		old:      "	c.noteBuffers(0)\n	return c.net.Read(b)\n",
