@@ -3,10 +3,10 @@ package cluster
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -27,7 +27,7 @@ type metaLog struct {
 	s      *Stable     // the meta group's
 	failed func(error) // is told of an error after which the log is not what Raft takes it for (R8)
 
-	mu      sync.Mutex
+	mu      longlock.Mutex
 	entries []*raft.Log // without a gap
 	size    int         // bytes of the value
 	cut     bool        // the last entries were deleted, and none stored since
