@@ -365,6 +365,7 @@ func (c *clusterWorld) faults() []Fault {
 			}
 		}},
 		{"replace", 1, func(_ *World, m *Machine) { c.change(func(a administrator) { c.replace(a, m) }) }},
+		{"put-back", 1, func(_ *World, m *Machine) { c.change(func(a administrator) { c.putBack(a, m) }) }},
 		{"move", 2, func(*World, *Machine) {
 			if c.shards > 1 {
 				c.change(c.move)
@@ -433,6 +434,21 @@ func (c *clusterWorld) replace(a administrator, m *Machine) {
 	if gone {
 		a.add(m, was.Shard)
 	}
+}
+
+// putBack puts a node's directory back in time. The others must take it for no voter until the administrator has replaced
+// it.
+func (c *clusterWorld) putBack(a administrator, m *Machine) {
+	was := m.Disk.Copy(c.w.Intn(3)*50, c.w)
+	time.Sleep(c.w.Between(0, 10*time.Second))
+	m.Off(true)
+	m.PowerOff(m.Life(), 0)
+	m.Disk.PutBack(was)
+	c.w.Say("the directory of machine %d goes back in time", m.Index())
+	m.Off(false)
+	m.Start()
+	time.Sleep(c.w.Mean(5 * time.Second))
+	c.replace(a, m)
 }
 
 // move moves a partition to another shard.

@@ -35,6 +35,20 @@ func (d *Disk) Replace() {
 	d.files = crashtest.NewDisk()
 }
 
+// Copy returns what a power loss would leave now: percent of the unsynced pages.
+func (d *Disk) Copy(percent int, w *World) *crashtest.Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.files.Lose(percent, w.Rand())
+}
+
+// PutBack makes the disk what it was when it was copied. No process may be using it.
+func (d *Disk) PutBack(files *crashtest.Disk) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files = files
+}
+
 // CrashAfter makes the machine lose power before its n-th operation from now; 0: it does not.
 func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
 

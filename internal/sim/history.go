@@ -33,8 +33,9 @@ type Op struct {
 	Key, ID string
 
 	outcome
-	value int64 // of its first answer; 0: none yet
-	least int64 // what its counter had been answered before it was sent
+	options []string // of the command
+	value   int64    // of its first answer; 0: none yet
+	least   int64    // what its counter had been answered before it was sent
 }
 
 // outcome is what is known of an operation that is to happen once.
@@ -63,8 +64,9 @@ type counter struct {
 	sent    int64
 	highest int64 // answer or read
 	by      map[int64]*Op
-	// unrecorded: the server keeps no records of its operations. brief: it forgets them, so they may be given up.
-	unrecorded, brief bool
+	// unrecorded: the server keeps no records of its operations. brief: it forgets them, so they may be given up. fleeting:
+	// the counter expires.
+	unrecorded, brief, fleeting bool
 }
 
 // NewHistory returns the history of a world.
@@ -74,7 +76,8 @@ func (h *History) counter(key string) *counter {
 	c := h.counters[key]
 	if c == nil {
 		table, _, _ := strings.Cut(key, ":")
-		c = &counter{by: make(map[int64]*Op), unrecorded: table == approxTable || table == roughTable, brief: table == shortTable || table == roughTable}
+		c = &counter{by: make(map[int64]*Op), unrecorded: table == approxTable || table == roughTable, brief: table == shortTable || table == roughTable,
+			fleeting: strings.HasPrefix(key, fleetingPrefix)}
 		h.counters[key] = c
 	}
 	return c
@@ -112,12 +115,19 @@ func (h *History) Answer(o *Op, value int64, applied bool, from string) {
 	} else {
 		h.answered++
 		o.value = value
-		if other := c.by[value]; other != nil {
+		if other := c.by[value]; other != nil && !c.fleeting {
 			h.w.Fail("%s: %s and %s were both answered %d, the second by %s", o.Key, other.ID, o.ID, value, from)
 		}
 		c.by[value] = o
 	}
-	if above := applied || !c.unrecorded; above && value <= o.least || value < o.least || value > c.sent {
+	least := o.least
+	switch {
+	case c.fleeting:
+		least = 1
+	case applied || !c.unrecorded:
+		least++
+	}
+	if value < least || value > c.sent {
 		h.w.Fail("%v was answered %d by %s; %d was answered before it was sent, and %d operations were ever sent", o, value, from, o.least, c.sent)
 	}
 	c.highest = max(c.highest, value)
@@ -154,7 +164,7 @@ func (h *History) facts() (all []Fact) {
 	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
 		f := Fact{Query: []string{"CGET", key}, Answer: fmt.Sprint(h.counters[key].sent)}
 		switch c := h.counters[key]; {
-		case c.brief:
+		case c.brief || c.fleeting:
 			f.Answer = ""
 		case c.sent == 0: // it was only read
 			f.Answer = "<nil>"
@@ -170,7 +180,7 @@ func (h *History) Complete() {
 	defer h.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
 		c := h.counters[key]
-		if c.brief || int64(len(c.by)) == c.sent && c.highest == c.sent || c.unrecorded && c.highest == c.sent {
+		if c.brief || c.fleeting || int64(len(c.by)) == c.sent && c.highest == c.sent || c.unrecorded && c.highest == c.sent {
 			continue
 		}
 		h.w.Fail("%s: %d answers, the highest %d, of %d operations", key, len(c.by), c.highest, c.sent)

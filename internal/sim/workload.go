@@ -84,6 +84,7 @@ var activities = []activity{
 	{"approx", 1, (*user).approximately},
 	{"window", 2, (*user).briefly},
 	{"tables", 1, (*user).changeTables},
+	{"expire", 1, (*user).expire},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
@@ -132,7 +133,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT":
 		return false
 	case "UNKNOWN": // it has no opid
-		if slices.Contains([]string{"BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE"}, words[0]) {
+		if slices.Contains([]string{"BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST"}, words[0]) {
 			return false
 		}
 	}
@@ -150,7 +151,9 @@ type request interface {
 }
 
 // command returns the command of an operation.
-func (o *Op) command() []string { return []string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"} }
+func (o *Op) command() []string {
+	return append([]string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"}, o.options...)
+}
 
 // String returns the key and the opid.
 func (o *Op) String() string { return o.Key + " " + o.ID }
@@ -199,6 +202,7 @@ func (l *Workload) Again() {
 	for _, r := range l.requests {
 		l.mustEnd(r.String(), func() bool { return r.send(l, s, time.Second) })
 	}
+	l.keepFleeting(s)
 	if l.World.Failure() == "" {
 		l.History.Complete()
 		l.sketches.finish(l, s)
