@@ -45,6 +45,8 @@ const (
 	sootheEvery = 25
 	// longTask is how long what an administrator asks for may take while faults strike.
 	longTask = 3 * time.Minute
+	// flushing is how probable it is that everything is deleted when all faults have ended.
+	flushing = 0.1
 )
 
 // clusterWorld is the scenario of a cluster: shards of three nodes, the clients of a workload, and a nemesis. Everything
@@ -56,7 +58,9 @@ type clusterWorld struct {
 	id      string
 	load    *Workload
 	nemesis *Nemesis
-	changes atomic.Bool // an administrator changes the cluster
+	changes atomic.Bool    // an administrator changes the cluster
+	running sync.WaitGroup // clients
+	result  Result
 }
 
 // RunCluster runs the scenario of a cluster, in a bubble.
@@ -74,27 +78,40 @@ func RunCluster(o Options) Result {
 	c.load.Choose(o.Work, share)
 	w.Say("faults: %s; clients: %s", c.nemesis.Names(), c.load.Names())
 	c.found()
-	var running sync.WaitGroup
-	for i := range clients {
-		running.Go(func() { c.load.Run(i) })
-	}
+	c.work()
 	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
 		c.nemesis.Strike()
 		if c.nemesis.Struck%sootheEvery == 0 {
 			c.soothe()
+			if w.Failure() == "" && w.Chance(flushing) {
+				c.flush()
+			}
 		}
 	}
 	if w.Failure() == "" {
 		c.soothe()
 	}
+	c.rest()
+	c.result.World, c.result.Faults, c.result.Kinds, c.result.Work = w, c.nemesis.Struck, c.nemesis.Names(), c.load.Names()
+	return c.result
+}
+
+// work lets the clients of the workload begin.
+func (c *clusterWorld) work() {
+	for i := range clients {
+		c.running.Go(func() { c.load.Run(i) })
+	}
+}
+
+// rest ends the workload, and checks it.
+func (c *clusterWorld) rest() {
 	c.load.End()
-	running.Wait()
-	if w.Failure() == "" {
+	c.running.Wait()
+	if c.w.Failure() == "" {
 		c.check()
 	}
-	r := Result{World: w, Faults: c.nemesis.Struck, Kinds: c.nemesis.Names(), Work: c.load.Names()}
-	r.Answered, r.AnsweredAgain, r.Read = c.load.History.Counts()
-	return r
+	answered, again, read := c.load.History.Counts()
+	c.result.Answered, c.result.AnsweredAgain, c.result.Read = c.result.Answered+answered, c.result.AnsweredAgain+again, c.result.Read+read
 }
 
 func (c *clusterWorld) boot(l *Life) (Process, error) {

@@ -38,7 +38,7 @@ func bootServer(l *Life, change func(*server.Config)) (Process, error) {
 		Exit: func(status int) { l.Exit(fmt.Errorf("exit status %d", status)) },
 		TuneStore: func(o *store.Options) {
 			o.Fatal = l.Exit
-			o.SnapshotInterval, o.LogFileSize, o.MaxLogBytes, o.MinFreeDisk = 500*time.Millisecond, 256<<10, 2<<20, 4<<20
+			o.SnapshotInterval, o.LogFileSize, o.MaxLogBytes, o.MinFreeDisk = m.World.Between(500*time.Millisecond, 4*time.Second), 256<<10, 2<<20, 4<<20
 			o.RecordMemory, o.HotCounters, o.BlockCache = 64<<10, 16, 1<<20
 			o.Clock = func() (wall, running int64) { return m.Clock(), time.Since(started).Milliseconds() }
 		},

@@ -108,6 +108,11 @@ func (l *Workload) Names() string {
 // End lets the clients send nothing new.
 func (l *Workload) End() { l.ended.Store(true) }
 
+// anew returns a workload that does the same with servers that have forgotten everything.
+func (l *Workload) anew() *Workload {
+	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect, activities: l.activities}
+}
+
 func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
 
 // key returns the name of a counter.

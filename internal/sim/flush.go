@@ -1,0 +1,62 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fbfkv/fbfkv/cluster"
+)
+
+// underWay is longer than anything that was sent can be under way once all faults have ended.
+const underWay = 20 * time.Second
+
+// flush deletes everything, while a fault strikes. The clients then begin anew, and use the same keys and opids: nothing
+// must be left of the former ones.
+func (c *clusterWorld) flush() {
+	c.rest()
+	time.Sleep(underWay)
+	if c.w.Failure() != "" {
+		return
+	}
+	c.w.Say("everything is to be deleted")
+	was := c.load.Facts()
+	c.nemesis.Strike()
+	a, flushed := c.administrator(), make(map[string]bool)
+	a.insist("everything is deleted", func() error {
+		config, err := a.configuration()
+		if err != nil {
+			return err
+		}
+		for _, m := range c.w.Machines() {
+			if at := config.At(m.Address(clientPort)); at != nil && !flushed[at.Shard] {
+				_, refused := a.client.Do(m.Address(clientPort), time.Second, "FLUSHALL")
+				flushed[at.Shard] = refused == nil
+			}
+		}
+		return missing(config, flushed)
+	})
+	c.w.Soothe()
+	time.Sleep(underWay)
+	var gone []Fact
+	for _, f := range was {
+		if f.Query[0] == "CGET" {
+			gone = append(gone, Fact{f.Query, "<nil>"})
+		}
+	}
+	for _, m := range c.w.Machines() {
+		c.compare(m, gone)
+	}
+	c.load = c.load.anew()
+	c.work()
+}
+
+// missing returns an error unless all shards are in a set.
+func missing(config cluster.Configuration, in map[string]bool) (err error) {
+	for _, s := range config.Shards {
+		if !in[s.ID] {
+			err = errors.Join(err, fmt.Errorf("not in shard %s", s.ID))
+		}
+	}
+	return err
+}
