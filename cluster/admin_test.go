@@ -38,105 +38,111 @@ func ask[T any](a *Admin, verb string, request any) (answer T, err error) {
 // TestVoteComesLast admits a node that cannot be reached: it gets no vote, however often it is
 // asked for, until it has caught up (R9). Every verb can be sent again.
 func TestVoteComesLast(t *testing.T) {
-	s := newShard(t, 1)
-	a := s.leader().admin()
-	m := &replica{s: s, id: fmt.Sprintf("%040x", 2), fs: vfs.NewCrashableMem()}
-	s.members = append(s.members, m)
-	m.start()
-	m.isolate()
-	c := a.Meta.Configuration()
-	as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port, Level: FormatLevel}
-	for range 2 {
-		if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
-			t.Fatal(err)
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		a := s.leader().admin()
+		m := &replica{s: s, id: fmt.Sprintf("%040x", 2), fs: vfs.NewCrashableMem()}
+		s.members = append(s.members, m)
+		m.start()
+		m.isolate()
+		c := a.Meta.Configuration()
+		as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port, Level: FormatLevel}
+		for range 2 {
+			if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if now := a.Meta.Configuration(); now.Version != c.Version+1 || now.Voters(c.Shards[0].ID) != 1 {
-		t.Errorf("admitted twice: %+v", now)
-	}
-	for range 20 {
-		p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
-		if server, _ := a.Node.server(m.id); err != nil || p.Voter || p.Near || server.Suffrage == raft.Voter {
-			t.Fatalf("%v %+v %v: a node votes that has nothing", err, p, server)
+		if now := a.Meta.Configuration(); now.Version != c.Version+1 || now.Voters(c.Shards[0].ID) != 1 {
+			t.Errorf("admitted twice: %+v", now)
 		}
-	}
-	m.heal()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("%v %+v", err, p)
+		for range 20 {
+			p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
+			if server, _ := a.Node.server(m.id); err != nil || p.Voter || p.Near || server.Suffrage == raft.Voter {
+				t.Fatalf("%v %+v %v: a node votes that has nothing", err, p, server)
+			}
 		}
-		if p.Voter {
-			break
+		m.heal()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("%v %+v", err, p)
+			}
+			if p.Voter {
+				break
+			}
 		}
-	}
-	version := a.Meta.Configuration().Version
-	if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Meta.Configuration().Version != version {
-		t.Errorf("again: %v %+v", err, p)
-	}
-	c = a.Meta.Configuration()
-	if server, _ := a.Node.server(m.id); server.Suffrage != raft.Voter || c.Voters(c.Shards[0].ID) != 2 {
-		t.Errorf("%v %+v", server, c)
-	}
-	for range 2 {
-		if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: m.id}); err != nil {
-			t.Fatal(err)
+		version := a.Meta.Configuration().Version
+		if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Meta.Configuration().Version != version {
+			t.Errorf("again: %v %+v", err, p)
 		}
-	}
-	if _, known := a.Node.server(m.id); known || len(a.Meta.Configuration().Members) != 1 {
-		t.Errorf("removed: %v %+v", known, a.Meta.Configuration())
-	}
+		c = a.Meta.Configuration()
+		if server, _ := a.Node.server(m.id); server.Suffrage != raft.Voter || c.Voters(c.Shards[0].ID) != 2 {
+			t.Errorf("%v %+v", server, c)
+		}
+		for range 2 {
+			if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: m.id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, known := a.Node.server(m.id); known || len(a.Meta.Configuration().Members) != 1 {
+			t.Errorf("removed: %v %+v", known, a.Meta.Configuration())
+		}
+	})
 }
 
 // TestRemovedByItsShard: the leader of another shard removes no node, since its own shard would keep the voter.
 func TestRemovedByItsShard(t *testing.T) {
-	s := newShard(t, 1)
-	a := s.leader().admin()
-	other := NewID()
-	must(t, a.Meta.Configure(t.Context(), func(c *Configuration) error {
-		c.Shards = append(c.Shards, Shard{ID: other, Founder: id(3)})
-		m := member(3)
-		m.Shard = other
-		c.Members = append(c.Members, m)
-		return nil
-	}))
-	if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: id(3)}); err == nil || !strings.Contains(err.Error(), "in another shard") {
-		t.Errorf("%v", err)
-	}
-	if c := a.Meta.Configuration(); c.Member(id(3)) == nil {
-		t.Error("the node is gone from the configuration")
-	}
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		a := s.leader().admin()
+		other := NewID()
+		must(t, a.Meta.Configure(t.Context(), func(c *Configuration) error {
+			c.Shards = append(c.Shards, Shard{ID: other, Founder: id(3)})
+			m := member(3)
+			m.Shard = other
+			c.Members = append(c.Members, m)
+			return nil
+		}))
+		if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: id(3)}); err == nil || !strings.Contains(err.Error(), "in another shard") {
+			t.Errorf("%v", err)
+		}
+		if c := a.Meta.Configuration(); c.Member(id(3)) == nil {
+			t.Error("the node is gone from the configuration")
+		}
+	})
 }
 
 // TestAdminRefuses: requests that are none, and what a node cannot do.
 func TestAdminRefuses(t *testing.T) {
-	s := newShard(t, 1)
-	a := s.leader().admin()
-	other := member(3)
-	other.Host = "0.0.0.0"
-	moved := s.configuration().Members[0]
-	moved.ClusterPort++
-	for _, tt := range []struct{ verb, request, want string }{
-		{"nonsense", `{}`, "no verb"},
-		{VerbAdmit, ``, "cannot be read"},
-		{VerbAdmit, `{"id":"x"} {}`, "cannot be read"},
-		{VerbAdmit, `{"seed":"1"}`, "cannot be read"},
-		{VerbAdmit, strings.Repeat(" ", maxConfiguration+1), "too long"},
-		{VerbAdmit, encoded(other), "neither an address"},
-		{VerbAdmit, encoded(moved), "before it comes back at another address"},
-		{VerbPromote, encoded(PromoteRequest{ID: id(3)}), "admit it first"},
-		{VerbRemove, encoded(NodeRequest{ID: a.Directory.ID()}), "hand over"},
-	} {
-		if answer, err := a.Do(tt.verb, []byte(tt.request)); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s %.80s: %s %v, want %q", tt.verb, tt.request, answer, err, tt.want)
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		a := s.leader().admin()
+		other := member(3)
+		other.Host = "0.0.0.0"
+		moved := s.configuration().Members[0]
+		moved.ClusterPort++
+		for _, tt := range []struct{ verb, request, want string }{
+			{"nonsense", `{}`, "no verb"},
+			{VerbAdmit, ``, "cannot be read"},
+			{VerbAdmit, `{"id":"x"} {}`, "cannot be read"},
+			{VerbAdmit, `{"seed":"1"}`, "cannot be read"},
+			{VerbAdmit, strings.Repeat(" ", maxConfiguration+1), "too long"},
+			{VerbAdmit, encoded(other), "neither an address"},
+			{VerbAdmit, encoded(moved), "before it comes back at another address"},
+			{VerbPromote, encoded(PromoteRequest{ID: id(3)}), "admit it first"},
+			{VerbRemove, encoded(NodeRequest{ID: a.Directory.ID()}), "hand over"},
+		} {
+			if answer, err := a.Do(tt.verb, []byte(tt.request)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s %.80s: %s %v, want %q", tt.verb, tt.request, answer, err, tt.want)
+			}
 		}
-	}
-	a.Node, a.Meta = nil, nil
-	for _, verb := range []string{VerbAdmit, VerbPromote, VerbHandOver, VerbRemove} {
-		if answer, err := a.Do(verb, []byte(`{}`)); err == nil {
-			t.Errorf("%s by a node that is no member: %s", verb, answer)
+		a.Node, a.Meta = nil, nil
+		for _, verb := range []string{VerbAdmit, VerbPromote, VerbHandOver, VerbRemove} {
+			if answer, err := a.Do(verb, []byte(`{}`)); err == nil {
+				t.Errorf("%s by a node that is no member: %s", verb, answer)
+			}
 		}
-	}
+	})
 }
 
 func encoded(v any) string {

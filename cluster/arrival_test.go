@@ -112,74 +112,77 @@ func (e *exported) knows(s *shard, m *replica) {
 // TestAdoptionIsNotReceived: a replica that has not received what its shard adopts takes the leader's files while
 // the shard serves, and is well then.
 func TestAdoptionIsNotReceived(t *testing.T) {
-	t.Parallel()
-	s := newShard(t, 3)
-	l := startLoad(s, 2, 1)
-	l.more(50)
-	e := export(t, s.leader().running())
-	e.give(s.members[0])
-	e.give(s.members[1])
-	e.adopt(s, s.members[0], s.members[1])
-	l.more(100)
-	lacks := s.members[2]
-	await(t, "it has taken the files", func() bool { return lacks.restarted.Load() > 0 })
-	l.more(100)
-	e.knows(s, lacks)
-	l.finish()
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		l := startLoad(s, 2, 1)
+		l.more(50)
+		e := export(t, s.leader().running())
+		e.give(s.members[0])
+		e.give(s.members[1])
+		e.adopt(s, s.members[0], s.members[1])
+		l.more(100)
+		lacks := s.members[2]
+		await(t, "it has taken the files", func() bool { return lacks.restarted.Load() > 0 })
+		l.more(100)
+		e.knows(s, lacks)
+		l.finish()
+	})
 }
 
 // TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another yet, applies nothing, and is stopped and
 // started again. What it has on disk says nothing of the adoption: it takes the files then, and is well.
 func TestAdoptionIsNotReceivedYet(t *testing.T) {
-	t.Parallel()
-	s := newShard(t, 3)
-	await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
-	e := export(t, s.leader().running())
-	e.give(s.members[0])
-	e.give(s.members[1])
-	lacks := s.members[2]
-	n := lacks.running()
-	n.files.running.Store(true) // it fetches nothing yet
-	e.adopt(s, s.members[0], s.members[1])
-	await(t, "it lacks the partition", n.files.lacks.Load)
-	await(t, "it takes no entries", func() bool { return n.transport.refuses.Load() && n.transport.taking.Load() == 0 })
-	applied := n.log.Applied()
-	c := command{kind: commandBegin, origin: n.log.origin}
-	machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
-	if now := n.log.Applied(); now != applied {
-		t.Errorf("it has applied entries to %d, and lacks what one behind %d needs", now, applied)
-	}
-	lacks.stop()
-	lacks.start()
-	e.knows(s, lacks)
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
+		e := export(t, s.leader().running())
+		e.give(s.members[0])
+		e.give(s.members[1])
+		lacks := s.members[2]
+		n := lacks.running()
+		n.files.running.Store(true) // it fetches nothing yet
+		e.adopt(s, s.members[0], s.members[1])
+		await(t, "it lacks the partition", n.files.lacks.Load)
+		await(t, "it takes no entries", func() bool { return n.transport.refuses.Load() && n.transport.taking.Load() == 0 })
+		applied := n.log.Applied()
+		c := command{kind: commandBegin, origin: n.log.origin}
+		machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
+		if now := n.log.Applied(); now != applied {
+			t.Errorf("it has applied entries to %d, and lacks what one behind %d needs", now, applied)
+		}
+		lacks.stop()
+		lacks.start()
+		e.knows(s, lacks)
+	})
 }
 
 // TestAdoptionOutlivesItsLeader: the leader that had a partition adopted is lost. Of the two others, one has the longer log and
 // not the partition, and one the partition. The first one is elected, and has the other lead.
 func TestAdoptionOutlivesItsLeader(t *testing.T) {
-	t.Parallel()
-	s := newShard(t, 3)
-	e := export(t, s.leader().running())
-	one, has, lacks := s.members[0], s.members[1], s.members[2]
-	e.give(one)
-	e.give(has)
-	await(t, "the first one leads", func() bool {
-		if s.leader() != one {
-			_ = s.leader().running().HandOver(t.Context(), one.id)
-		}
-		return s.leader() == one
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		e := export(t, s.leader().running())
+		one, has, lacks := s.members[0], s.members[1], s.members[2]
+		e.give(one)
+		e.give(has)
+		await(t, "the first one leads", func() bool {
+			if s.leader() != one {
+				_ = s.leader().running().HandOver(t.Context(), one.id)
+			}
+			return s.leader() == one
+		})
+		lacks.running().files.running.Store(true) // it fetches nothing yet
+		has.isolate()
+		e.adopt(s, one)
+		one.kill(rand.New(rand.NewPCG(1, 1)))
+		has.heal()
+		lacks.running().files.running.Store(false)
+		await(t, "the one that has it leads", func() bool { return has.running().Leads() })
+		await(t, "the other one has taken the files", func() bool { return lacks.restarted.Load() > 0 })
+		e.knows(s, lacks)
+		one.start()
+		e.knows(s, one)
 	})
-	lacks.running().files.running.Store(true) // it fetches nothing yet
-	has.isolate()
-	e.adopt(s, one)
-	one.kill(rand.New(rand.NewPCG(1, 1)))
-	has.heal()
-	lacks.running().files.running.Store(false)
-	await(t, "the one that has it leads", func() bool { return has.running().Leads() })
-	await(t, "the other one has taken the files", func() bool { return lacks.restarted.Load() > 0 })
-	e.knows(s, lacks)
-	one.start()
-	e.knows(s, one)
 }
 
 // mover makes a node's Mover, which begins nothing by itself.
@@ -226,154 +229,158 @@ func knows(t *testing.T, n *tableNode, version uint64) {
 
 // TestPartitionArrives: a partition moves there and back again, and each operation counts once.
 func TestPartitionArrives(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	from.mover(t)
-	to.mover(t)
-	for i := range 4 {
-		moves(t, g, move, from, to)
-		await(t, "it has arrived", func() bool { c := from.meta.Configuration(); return c.Owner(3).ID == move.To })
-		await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
-		for n := range i + 1 {
-			await(t, "the target counts", func() bool {
-				op := countOne(to.node.st, key, fmt.Sprint(n+1))
-				if op.Err == nil && (op.Applied || op.Value != int64(n+1)) {
-					t.Fatalf("operation %d is answered %d, applied %v", n+1, op.Value, op.Applied)
-				}
-				return op.Err == nil
-			})
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		from.mover(t)
+		to.mover(t)
+		for i := range 4 {
+			moves(t, g, move, from, to)
+			await(t, "it has arrived", func() bool { c := from.meta.Configuration(); return c.Owner(3).ID == move.To })
+			await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
+			for n := range i + 1 {
+				await(t, "the target counts", func() bool {
+					op := countOne(to.node.st, key, fmt.Sprint(n+1))
+					if op.Err == nil && (op.Applied || op.Value != int64(n+1)) {
+						t.Fatalf("operation %d is answered %d, applied %v", n+1, op.Value, op.Applied)
+					}
+					return op.Err == nil
+				})
+			}
+			must(t, countOne(to.node.st, key, fmt.Sprint(i+2)).Err)
+			from, to = to, from
+			move = Move{Partition: 3, From: move.To, To: move.From}
 		}
-		must(t, countOne(to.node.st, key, fmt.Sprint(i+2)).Err)
-		from, to = to, from
-		move = Move{Partition: 3, From: move.To, To: move.From}
-	}
+	})
 }
 
 // TestPartitionComesBackAtOnce: a partition that came once, and went, is to come back before it was deleted. What
 // is left of it is not taken for it: it is deleted, and the partition comes.
 func TestPartitionComesBackAtOnce(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	a, b := from.mover(t), to.mover(t)
-	moves(t, g, move, from, to)
-	await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
-	await(t, "the target counts", func() bool { return countOne(to.node.st, key, "2").Err == nil })
-	a.Close()
-	b.Close()
-	// It goes on to the third shard, and is to come back, before the second one has noticed.
-	_, err := to.node.st.HandOver(3, to.meta.Configuration().Version)
-	must(t, err)
-	third := to.meta.Configuration().Shards[2].ID
-	g.configure(g.nodes[0], func(c *Configuration) error {
-		c.Shard(to.shard).set(3, false)
-		c.Shard(third).set(3, true)
-		c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: c.Version + 1}}
-		return nil
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		a, b := from.mover(t), to.mover(t)
+		moves(t, g, move, from, to)
+		await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
+		await(t, "the target counts", func() bool { return countOne(to.node.st, key, "2").Err == nil })
+		a.Close()
+		b.Close()
+		// It goes on to the third shard, and is to come back, before the second one has noticed.
+		_, err := to.node.st.HandOver(3, to.meta.Configuration().Version)
+		must(t, err)
+		third := to.meta.Configuration().Shards[2].ID
+		g.configure(g.nodes[0], func(c *Configuration) error {
+			c.Shard(to.shard).set(3, false)
+			c.Shard(third).set(3, true)
+			c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: c.Version + 1}}
+			return nil
+		})
+		await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
+		if (&Mover{o: b.o, ctx: t.Context()}).newArrival(Move{Partition: 3}).isHere() {
+			t.Error("it is taken for here")
+		}
+		to.mover(t)
+		await(t, "what was left is deleted", func() bool { return to.node.st.Vacant(3) })
+		if c := to.meta.Configuration(); c.Owner(3).ID != third {
+			t.Error("it is taken for arrived")
+		}
 	})
-	await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
-	if (&Mover{o: b.o, ctx: t.Context()}).newArrival(Move{Partition: 3}).isHere() {
-		t.Error("it is taken for here")
-	}
-	to.mover(t)
-	await(t, "what was left is deleted", func() bool { return to.node.st.Vacant(3) })
-	if c := to.meta.Configuration(); c.Owner(3).ID != third {
-		t.Error("it is taken for arrived")
-	}
 }
 
 // TestReceivedIsKept: what a node of the target has received it keeps when the connection breaks, over a start of the
 // source's leader and of its own, and goes on with what follows.
 func TestReceivedIsKept(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	a, b := from.mover(t), to.mover(t)
-	b.Close()
-	move = moves(t, g, move, from)
-	b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1)}
-	to.net.Handle(KindMove, b.serve)
-	open := func() *arrival {
-		x := b.newArrival(move)
-		t.Cleanup(x.cancel)
-		await(t, "the source answers", func() (ok bool) {
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		a, b := from.mover(t), to.mover(t)
+		b.Close()
+		move = moves(t, g, move, from)
+		b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1)}
+		to.net.Handle(KindMove, b.serve)
+		open := func() *arrival {
+			x := b.newArrival(move)
+			t.Cleanup(x.cancel)
+			await(t, "the source answers", func() (ok bool) {
+				var err error
+				if x.source, err = x.leaderOfSource(); err != nil {
+					return false
+				}
+				if err = x.open(); err == nil {
+					_, err = x.follow()
+				}
+				return err == nil
+			})
+			return x
+		}
+		x := open()
+		if x.bytes == 0 {
+			t.Fatal("the file was not fetched")
+		}
+		before := x.in.Last()
+		must(t, countOne(from.node.st, key, "2").Err)
+		x.source.Close()
+		a.Close() // it forgets what it has exported
+		a = from.mover(t)
+		must(t, x.open())
+		await(t, "the source answers", func() bool {
 			var err error
-			if x.source, err = x.leaderOfSource(); err != nil {
-				return false
-			}
-			if err = x.open(); err == nil {
+			if x.source, err = x.leaderOfSource(); err == nil {
 				_, err = x.follow()
 			}
-			return err == nil
+			return err == nil && x.in.Last() > before
 		})
-		return x
-	}
-	x := open()
-	if x.bytes == 0 {
-		t.Fatal("the file was not fetched")
-	}
-	before := x.in.Last()
-	must(t, countOne(from.node.st, key, "2").Err)
-	x.source.Close()
-	a.Close() // it forgets what it has exported
-	a = from.mover(t)
-	must(t, x.open())
-	await(t, "the source answers", func() bool {
-		var err error
-		if x.source, err = x.leaderOfSource(); err == nil {
-			_, err = x.follow()
+		before = x.in.Last()
+		if a.outgoing[3].moving.Name != "" {
+			t.Error("a file was made once more")
 		}
-		return err == nil && x.in.Last() > before
-	})
-	before = x.in.Last()
-	if a.outgoing[3].moving.Name != "" {
-		t.Error("a file was made once more")
-	}
-	x.in.Close() // as a start does
-	x.source.Close()
-	if x = open(); x.bytes != 0 || x.in.Last() < before {
-		t.Errorf("it has fetched %d bytes, and has entries to %d of %d", x.bytes, x.in.Last(), before)
-	}
+		x.in.Close() // as a start does
+		x.source.Close()
+		if x = open(); x.bytes != 0 || x.in.Last() < before {
+			t.Errorf("it has fetched %d bytes, and has entries to %d of %d", x.bytes, x.in.Last(), before)
+		}
 
-	// What cannot be continued goes if the leader of the shard, which is this node, has not adopted it.
-	await(t, "it is given up", func() bool { return x.anew(0) == nil })
-	if received, err := to.node.st.Received(3); err != nil || received != 0 {
-		t.Errorf("what cannot be continued is there: %v", err)
-	}
-	x.source.Close()
+		// What cannot be continued goes if the leader of the shard, which is this node, has not adopted it.
+		await(t, "it is given up", func() bool { return x.anew(0) == nil })
+		if received, err := to.node.st.Received(3); err != nil || received != 0 {
+			t.Errorf("what cannot be continued is there: %v", err)
+		}
+		x.source.Close()
+	})
 }
 
 // TestMajorityHasIt: a replica counts only if it has all of the partition that is to be adopted.
 func TestMajorityHasIt(t *testing.T) {
-	t.Parallel()
-	g, nodes := newTableShards(t)
-	to, other := nodes[1], nodes[2]
-	g.configure(g.nodes[0], func(c *Configuration) error {
-		c.Members[2].Shard = to.shard
-		c.Shards = c.Shards[:2]
-		return nil
-	})
-	await(t, "they are of one shard", func() bool {
-		return len(to.meta.Configuration().Shards) == 2 && len(other.meta.Configuration().Shards) == 2
-	})
-	move := Move{Partition: 3, From: nodes[0].shard, To: to.shard}
-	asks, asked := to.mover(t), other.mover(t)
-	x, y := asks.newArrival(move), asked.newArrival(move)
-	t.Cleanup(x.cancel)
-	t.Cleanup(y.cancel)
-	x.is.Store(&received{to: 1 << 32, last: 10})
-	asked.mu.Lock()
-	asked.following[move.From] = y
-	asked.mu.Unlock()
-	for _, c := range []struct {
-		has        *received
-		have, lack int
-	}{{nil, 1, 1}, {&received{1 << 32, 9}, 1, 1}, {&received{2 << 32, 10}, 1, 1}, {&received{1 << 32, 10}, 2, 0}} {
-		y.is.Store(c.has)
-		if have, lack, voters := x.survey(10); have != c.have || lack != c.lack || voters != 2 {
-			t.Errorf("it has %v: %d of %d have it, %d lack something; want %d and %d", c.has, have, voters, lack, c.have, c.lack)
+	virtual(t, func(t *testing.T) {
+		g, nodes := newTableShards(t)
+		to, other := nodes[1], nodes[2]
+		g.configure(g.nodes[0], func(c *Configuration) error {
+			c.Members[2].Shard = to.shard
+			c.Shards = c.Shards[:2]
+			return nil
+		})
+		await(t, "they are of one shard", func() bool {
+			return len(to.meta.Configuration().Shards) == 2 && len(other.meta.Configuration().Shards) == 2
+		})
+		move := Move{Partition: 3, From: nodes[0].shard, To: to.shard}
+		asks, asked := to.mover(t), other.mover(t)
+		x, y := asks.newArrival(move), asked.newArrival(move)
+		t.Cleanup(x.cancel)
+		t.Cleanup(y.cancel)
+		x.is.Store(&received{to: 1 << 32, last: 10})
+		asked.mu.Lock()
+		asked.following[move.From] = y
+		asked.mu.Unlock()
+		for _, c := range []struct {
+			has        *received
+			have, lack int
+		}{{nil, 1, 1}, {&received{1 << 32, 9}, 1, 1}, {&received{2 << 32, 10}, 1, 1}, {&received{1 << 32, 10}, 2, 0}} {
+			y.is.Store(c.has)
+			if have, lack, voters := x.survey(10); have != c.have || lack != c.lack || voters != 2 {
+				t.Errorf("it has %v: %d of %d have it, %d lack something; want %d and %d", c.has, have, voters, lack, c.have, c.lack)
+			}
 		}
-	}
-	asked.Close()
-	if have, lack, _ := x.survey(10); have != 1 || lack != 0 {
-		t.Errorf("it does not answer: %d have it, %d lack something", have, lack)
-	}
+		asked.Close()
+		if have, lack, _ := x.survey(10); have != 1 || lack != 0 {
+			t.Errorf("it does not answer: %d have it, %d lack something", have, lack)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,175 +36,184 @@ func (s *shard) hangs() (leader *replica, answer func(), operation chan error) {
 // TestHungDiskOfALeader: a leader whose disk does not answer for five seconds says nothing to the others any more, so
 // that one of them leads, and asks for leadership no more for ten minutes. Those that wait are told in time.
 func TestHungDiskOfALeader(t *testing.T) {
-	s := newShard(t, 3)
-	s.mustAdd("k", "first")
-	old, answer, operation := s.hangs()
-	n := old.running()
-	looks(n, 3*time.Second) // less than five with the log's own looks
-	if n.transport.silent.Load() || !n.Leads() {
-		t.Fatal("it gave up leading too early")
-	}
-	if n.log.Hangs().Count != 1 {
-		t.Errorf("%d hangs were counted", n.log.Hangs().Count)
-	}
-	looks(n, 3*time.Second)
-	await(t, "another node leads", func() bool {
-		for _, m := range s.members {
-			if m != old && m.running().Leads() {
-				return true
-			}
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("k", "first")
+		old, answer, operation := s.hangs()
+		n := old.running()
+		looks(n, 3*time.Second) // less than five with the log's own looks
+		if n.transport.silent.Load() || !n.Leads() {
+			t.Fatal("it gave up leading too early")
 		}
-		return false
+		if n.log.Hangs().Count != 1 {
+			t.Errorf("%d hangs were counted", n.log.Hangs().Count)
+		}
+		looks(n, 3*time.Second)
+		await(t, "another node leads", func() bool {
+			for _, m := range s.members {
+				if m != old && m.running().Leads() {
+					return true
+				}
+			}
+			return false
+		})
+		if n.Leads() {
+			t.Error("two nodes lead")
+		}
+		s.mustAdd("k", "second")
+		if err := <-operation; err == nil {
+			t.Error("an operation was acknowledged that no majority has")
+		}
+		answer()
+		await(t, "it follows", func() bool { return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout })
+		s.awaitApplied()
+		if n.transport.silent.Load() {
+			t.Error("it is silent, though it does not lead")
+		}
+		s.meant.Store(&old.id)
+		if n.couldLead() {
+			t.Error("leadership returns to a node whose disk has just not answered")
+		}
+		n.hung.set(time.Now().Add(-hangShy))
+		await(t, "leadership may return", n.couldLead)
+		if op := s.mustAdd("k", "hangs"); op.Value != 3 {
+			t.Errorf("the counter is %d, want 3", op.Value)
+		}
 	})
-	if n.Leads() {
-		t.Error("two nodes lead")
-	}
-	s.mustAdd("k", "second")
-	if err := <-operation; err == nil {
-		t.Error("an operation was acknowledged that no majority has")
-	}
-	answer()
-	await(t, "it follows", func() bool { return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout })
-	s.awaitApplied()
-	if n.transport.silent.Load() {
-		t.Error("it is silent, though it does not lead")
-	}
-	s.meant.Store(&old.id)
-	if n.couldLead() {
-		t.Error("leadership returns to a node whose disk has just not answered")
-	}
-	if at := n.hung.get(); !strings.Contains(at.String(), " m=") {
-		t.Error("another time of the machine would make the disk's answer older or younger")
-	}
-	n.hung.set(time.Now().Add(-hangShy))
-	await(t, "leadership may return", n.couldLead)
-	if op := s.mustAdd("k", "hangs"); op.Value != 3 {
-		t.Errorf("the counter is %d, want 3", op.Value)
-	}
 }
 
 // TestHungFileOfTheNode: a leader gives up leading for an fsync of the node's own values as for one of the log, and the meta group
 // hears of it as well.
 func TestHungFileOfTheNode(t *testing.T) {
-	s := newShard(t, 3)
-	old := s.leader()
-	n := old.running()
-	file := persistence.ValuesName
-	old.gated.Store(&file)
-	answer := old.hangDisk()
-	set := make(chan error, 1)
-	go func() { set <- n.o.Stable.Set([]byte("k"), []byte("v")) }()
-	await(t, "it waits for the disk", func() bool {
-		_, busy := n.o.Stable.values.Work().Counts()
-		return busy
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		old := s.leader()
+		n := old.running()
+		file := persistence.ValuesName
+		old.gated.Store(&file)
+		answer := old.hangDisk()
+		set := make(chan error, 1)
+		go func() { set <- n.o.Stable.Set([]byte("k"), []byte("v")) }()
+		await(t, "it waits for the disk", func() bool {
+			_, busy := n.o.Stable.values.Work().Counts()
+			return busy
+		})
+		looks(n, time.Millisecond) // this one sees it
+		if looks(n, 3*time.Second); !n.Leads() || old.hangs.Load() > 0 {
+			t.Fatal("it gave up leading too early")
+		}
+		looks(n, 3*time.Second)
+		await(t, "another node leads", func() bool {
+			return slices.ContainsFunc(s.members, func(m *replica) bool { return m != old && m.running().Leads() })
+		})
+		if old.hangs.Load() == 0 {
+			t.Error("the meta group did not hear of it")
+		}
+		answer()
+		must(t, <-set)
+		s.awaitApplied()
 	})
-	looks(n, time.Millisecond) // this one sees it
-	if looks(n, 3*time.Second); !n.Leads() || old.hangs.Load() > 0 {
-		t.Fatal("it gave up leading too early")
-	}
-	looks(n, 3*time.Second)
-	await(t, "another node leads", func() bool {
-		return slices.ContainsFunc(s.members, func(m *replica) bool { return m != old && m.running().Leads() })
-	})
-	if old.hangs.Load() == 0 {
-		t.Error("the meta group did not hear of it")
-	}
-	answer()
-	must(t, <-set)
-	s.awaitApplied()
 }
 
 // TestHungDiskOfAMetaLeader: a leader of the meta group whose disk does not answer becomes silent, so that the others can go on to
 // change the configuration.
 func TestHungDiskOfAMetaLeader(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	old := g.leader()
-	gate := make(chan struct{})
-	answer := sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(answer)
-	old.gate.Store(&gate)
-	set := make(chan error, 1)
-	go func() { set <- old.stable.Set([]byte("k"), []byte("v")) }()
-	await(t, "it waits for the disk", func() bool {
-		_, busy := old.stable.values.Work().Counts()
-		return busy
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		old := g.leader()
+		gate := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(answer)
+		old.gate.Store(&gate)
+		set := make(chan error, 1)
+		go func() { set <- old.stable.Set([]byte("k"), []byte("v")) }()
+		await(t, "it waits for the disk", func() bool {
+			_, busy := old.stable.values.Work().Counts()
+			return busy
+		})
+		old.meta.DiskHangs()
+		var next *metaNode
+		await(t, "another node leads", func() bool {
+			i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != old && n.meta.raft.State() == raft.Leader })
+			if i >= 0 {
+				next = g.nodes[i]
+			}
+			return i >= 0
+		})
+		g.configure(next, rename(old.id, "other"))
+		answer()
+		must(t, <-set)
+		g.awaitSame(old.id, "other")
+		await(t, "it speaks again", func() bool { return !old.meta.transport.silent.Load() })
 	})
-	old.meta.DiskHangs()
-	var next *metaNode
-	await(t, "another node leads", func() bool {
-		i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != old && n.meta.raft.State() == raft.Leader })
-		if i >= 0 {
-			next = g.nodes[i]
-		}
-		return i >= 0
-	})
-	g.configure(next, rename(old.id, "other"))
-	answer()
-	must(t, <-set)
-	g.awaitSame(old.id, "other")
-	await(t, "it speaks again", func() bool { return !old.meta.transport.silent.Load() })
 }
 
 // TestHungDiskEndsTheProcess: a disk that does not answer for half a minute ends the process, and nobody reaches it before that.
 func TestHungDiskEndsTheProcess(t *testing.T) {
-	s := newShard(t, 3)
-	leader := s.leader()
-	leader.fatal = make(chan error, 1)
-	_, answer, _ := s.hangs()
-	n := leader.running()
-	looks(n, 25*time.Second)
-	select {
-	case err := <-leader.fatal:
-		t.Fatal("it ends too early:", err)
-	default:
-	}
-	looks(n, 5*time.Second)
-	<-leader.fatal
-	if conn, err := n.o.Net.o.Dial(t.Context(), n.o.Net.Addr().String()); err == nil {
-		conn.Close()
-		t.Error("its cluster port still answers")
-	}
-	answer()
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		leader := s.leader()
+		leader.fatal = make(chan error, 1)
+		_, answer, _ := s.hangs()
+		n := leader.running()
+		looks(n, 25*time.Second)
+		select {
+		case err := <-leader.fatal:
+			t.Fatal("it ends too early:", err)
+		default:
+		}
+		looks(n, 5*time.Second)
+		<-leader.fatal
+		if conn, err := n.o.Net.o.Dial(t.Context(), n.o.Net.Addr().String()); err == nil {
+			conn.Close()
+			t.Error("its cluster port still answers")
+		}
+		answer()
+	})
 }
 
 // TestFullReplicaHears: a replica that cannot store what the leader sends knows what is committed.
 func TestFullReplicaHears(t *testing.T) {
-	s := newShard(t, 3)
-	_, others := s.followers()
-	full := others[0]
-	s.awaitApplied()
-	full.full.Fill(0)
-	for i := 0; ; i++ {
-		s.mustAdd("k", fmt.Sprint("op", i))
-		status := full.running().Status()
-		if status.Heard.Commit > status.Applied+20 && status.Applied < status.Heard.Commit {
-			break
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		_, others := s.followers()
+		full := others[0]
+		s.awaitApplied()
+		full.full.Fill(0)
+		for i := 0; ; i++ {
+			s.mustAdd("k", fmt.Sprint("op", i))
+			status := full.running().Status()
+			if status.Heard.Commit > status.Applied+20 && status.Applied < status.Heard.Commit {
+				break
+			}
 		}
-	}
-	await(t, "it hears that more is committed than it has", func() bool {
-		status := full.running().Status()
-		return time.Since(status.Heard.At) < testTimeout && status.Heard.Commit > status.Applied
-	})
-	full.full.Fill(-1)
-	await(t, "it has everything", func() bool {
-		status := full.running().Status()
-		return status.Applied >= status.Heard.Commit && status.Applied >= s.leader().running().raft.CommitIndex()
+		await(t, "it hears that more is committed than it has", func() bool {
+			status := full.running().Status()
+			return time.Since(status.Heard.At) < testTimeout && status.Heard.Commit > status.Applied
+		})
+		full.full.Fill(-1)
+		await(t, "it has everything", func() bool {
+			status := full.running().Status()
+			return status.Applied >= status.Heard.Commit && status.Applied >= s.leader().running().raft.CommitIndex()
+		})
 	})
 }
 
 // TestHungDiskAlone: a shard's only voter leads on while its disk does not answer: nobody else could.
 func TestHungDiskAlone(t *testing.T) {
-	s := newShard(t, 1)
-	leader, answer, operation := s.hangs()
-	n := leader.running()
-	looks(n, 20*time.Second)
-	if !n.Leads() || n.transport.silent.Load() {
-		t.Error("it leads no more")
-	}
-	answer()
-	if err := <-operation; err != nil {
-		t.Error(err)
-	}
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		leader, answer, operation := s.hangs()
+		n := leader.running()
+		looks(n, 20*time.Second)
+		if !n.Leads() || n.transport.silent.Load() {
+			t.Error("it leads no more")
+		}
+		answer()
+		if err := <-operation; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestProgressIsOfATerm: what a peer had in an earlier term counts for nothing in the present one, in which it may have been cut.

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
@@ -52,7 +51,7 @@ type replica struct {
 	gated atomic.Pointer[string]        // of which files, by a part of their path; nil: all
 	fatal chan error                    // not nil: what Options.Fatal is told
 
-	mu   sync.Mutex
+	mu   longlock.Mutex
 	node *Node // nil: not running
 	net  *Net
 	port int
@@ -107,9 +106,8 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 
 // found makes the node, which has data, the founder of the shard, as the program does.
 func (m *replica) found() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(m.s.t, err)
-	m.port = l.Addr().(*net.TCPAddr).Port // for start
+	l := m.s.faults.listen(0)
+	m.port = l.address.Port // for start
 	must(m.s.t, l.Close())
 	for _, founded := range []bool{false, true} {
 		d, err := OpenDirectory(m.fs, "d")
@@ -146,11 +144,8 @@ func (m *replica) start() {
 	m.s.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(m.port)))
-	if err != nil {
-		m.s.t.Fatal(err)
-	}
-	m.port = l.Addr().(*net.TCPAddr).Port
+	l := m.s.faults.listen(m.port)
+	m.port = l.address.Port
 	m.s.faults.listens(l.Addr().String(), m.id)
 	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		gated := m.gated.Load()

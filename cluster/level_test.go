@@ -31,98 +31,102 @@ func (n *metaNode) upgrade(level int) {
 // reads it, and not before; each node's log says so. An older program is refused from then on: one that dials with a
 // member's directory, one that has not heard of the level and is dialed, and one that is to be admitted.
 func TestLevelRises(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	for i, n := range g.nodes {
-		if c := g.leader().meta.Configuration(); c.Format != 1 {
-			t.Fatalf("%d of 3 programs read level 2, and the cluster is at level %d", i, c.Format)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		for i, n := range g.nodes {
+			if c := g.leader().meta.Configuration(); c.Format != 1 {
+				t.Fatalf("%d of 3 programs read level 2, and the cluster is at level %d", i, c.Format)
+			}
+			n.upgrade(2)
 		}
-		n.upgrade(2)
-	}
-	for _, n := range g.nodes {
-		await(t, "the cluster is at level 2", func() bool { c := n.meta.Configuration(); return c.Format == 2 })
-		n.log.until(t, "at a newer format level")
-	}
+		for _, n := range g.nodes {
+			await(t, "the cluster is at level 2", func() bool { c := n.meta.Configuration(); return c.Format == 2 })
+			n.log.until(t, "at a newer format level")
+		}
 
-	present, old, other := g.nodes[0].meta.Configuration(), g.nodes[1], g.nodes[0]
-	old.stop()
-	old.level = 1
-	old.newest.Store(nil)
-	old.listen()
-	defer func() { must(t, old.net.Close()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	const advice = "start this node with a newer program"
-	if _, err := old.net.Dial(ctx, other.id, present.Member(other.id).ClusterAddress(), KindMeta); err == nil ||
-		!strings.Contains(err.Error(), "reads formats up to level 1") || !strings.Contains(err.Error(), advice) {
-		t.Errorf("an older program dials: %v", err)
-	}
-	old.log.until(t, advice)
-	other.log.until(t, "reads formats up to level 1, and the cluster writes level 2: it needs a newer program")
-	old.net.Handle(KindMeta, func(c net.Conn, _ Identity) { c.Close() })
-	if _, err := other.net.Dial(ctx, old.id, present.Member(old.id).ClusterAddress(), KindMeta); err == nil || !strings.Contains(err.Error(), "needs a newer program") {
-		t.Errorf("an older program is dialed: %v", err)
-	}
-	if _, err := present.Changed(func(c *Configuration) error {
-		c.Members = append(c.Members, member(4))
-		return nil
-	}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "reads format levels up to 1, and the cluster is at level 2") {
-		t.Errorf("an older program is admitted: %v", err)
-	}
+		present, old, other := g.nodes[0].meta.Configuration(), g.nodes[1], g.nodes[0]
+		old.stop()
+		old.level = 1
+		old.newest.Store(nil)
+		old.listen()
+		defer func() { must(t, old.net.Close()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		const advice = "start this node with a newer program"
+		if _, err := old.net.Dial(ctx, other.id, present.Member(other.id).ClusterAddress(), KindMeta); err == nil ||
+			!strings.Contains(err.Error(), "reads formats up to level 1") || !strings.Contains(err.Error(), advice) {
+			t.Errorf("an older program dials: %v", err)
+		}
+		old.log.until(t, advice)
+		other.log.until(t, "reads formats up to level 1, and the cluster writes level 2: it needs a newer program")
+		old.net.Handle(KindMeta, func(c net.Conn, _ Identity) { c.Close() })
+		if _, err := other.net.Dial(ctx, old.id, present.Member(old.id).ClusterAddress(), KindMeta); err == nil || !strings.Contains(err.Error(), "needs a newer program") {
+			t.Errorf("an older program is dialed: %v", err)
+		}
+		if _, err := present.Changed(func(c *Configuration) error {
+			c.Members = append(c.Members, member(4))
+			return nil
+		}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "reads format levels up to 1, and the cluster is at level 2") {
+			t.Errorf("an older program is admitted: %v", err)
+		}
+	})
 }
 
 // TestLevelIsRead has a cluster rise over the head of a node that has announced more than its program
 // reads: what it cannot read ends the process, which does not go by it, and its directory says why when it is started again.
 func TestLevelIsRead(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	old, ended := g.nodes[2], make(chan error, 10)
-	old.fatal = func(err error) { ended <- err }
-	for i, level := range []int{2, 2, 1} {
-		g.nodes[i].upgrade(level)
-	}
-	for _, n := range g.nodes {
-		n.newest.Store(nil) // no connection is refused for its level: it is the entry that it hears of
-	}
-	c := g.leader().meta.Configuration()
-	c.rise(3)
-	if c.Format != 1 {
-		t.Fatalf("the cluster rises to level %d, which a member does not read", c.Format)
-	}
-	c.Members = slices.Clone(c.Members)
-	c.Member(old.id).Level = 2 // as an earlier program of that node would have said
-	if c.rise(1); c.Format != 1 {
-		t.Errorf("the program of the leader reads level 1, and has the cluster rise to level %d", c.Format)
-	}
-	c.rise(2)
-	await(t, "a leader has it", func() bool {
-		for _, n := range g.nodes[:2] {
-			c.Version = n.meta.Configuration().Version + 1
-			if n.meta.Status().Settled && n.meta.apply(c) == nil {
-				return true
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		old, ended := g.nodes[2], make(chan error, 10)
+		old.fatal = func(err error) { ended <- err }
+		for i, level := range []int{2, 2, 1} {
+			g.nodes[i].upgrade(level)
+		}
+		for _, n := range g.nodes {
+			n.newest.Store(nil) // no connection is refused for its level: it is the entry that it hears of
+		}
+		c := g.leader().meta.Configuration()
+		c.rise(3)
+		if c.Format != 1 {
+			t.Fatalf("the cluster rises to level %d, which a member does not read", c.Format)
+		}
+		c.Members = slices.Clone(c.Members)
+		c.Member(old.id).Level = 2 // as an earlier program of that node would have said
+		if c.rise(1); c.Format != 1 {
+			t.Errorf("the program of the leader reads level 1, and has the cluster rise to level %d", c.Format)
+		}
+		c.rise(2)
+		await(t, "a leader has it", func() bool {
+			for _, n := range g.nodes[:2] {
+				c.Version = n.meta.Configuration().Version + 1
+				if n.meta.Status().Settled && n.meta.apply(c) == nil {
+					return true
+				}
 			}
+			_ = old.meta.raft.LeadershipTransfer() // if it is the leader
+			return false
+		})
+		select {
+		case err := <-ended:
+			if !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "level 2; this one reads up to 1") {
+				t.Errorf("it ends with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("it goes on")
 		}
-		_ = old.meta.raft.LeadershipTransfer() // if it is the leader
-		return false
-	})
-	select {
-	case err := <-ended:
-		if !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "level 2; this one reads up to 1") {
-			t.Errorf("it ends with %v", err)
+		if c := old.meta.Configuration(); c.Format == 2 {
+			t.Error("it goes by what it does not read")
 		}
-	case <-time.After(time.Minute):
-		t.Error("it goes on")
-	}
-	if c := old.meta.Configuration(); c.Format == 2 {
-		t.Error("it goes by what it does not read")
-	}
 
-	mem := vfs.NewMem()
-	d, err := OpenDirectory(mem, "d")
-	must(t, err)
-	if err := d.Learn(c); !errors.Is(err, ErrNewerLevel) { // which a newer program would have kept as well
-		t.Errorf("a configuration of level 2 is learnt: %v", err)
-	}
-	must(t, d.Close())
-	if _, err := OpenDirectory(mem, "d"); !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "start this node with a newer program") {
-		t.Errorf("a directory of a newer cluster is opened: %v", err)
-	}
+		mem := vfs.NewMem()
+		d, err := OpenDirectory(mem, "d")
+		must(t, err)
+		if err := d.Learn(c); !errors.Is(err, ErrNewerLevel) { // which a newer program would have kept as well
+			t.Errorf("a configuration of level 2 is learnt: %v", err)
+		}
+		must(t, d.Close())
+		if _, err := OpenDirectory(mem, "d"); !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "start this node with a newer program") {
+			t.Errorf("a directory of a newer cluster is opened: %v", err)
+		}
+	})
 }

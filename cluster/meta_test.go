@@ -88,9 +88,9 @@ func (g *metaGroup) admit(c *Configuration, n *metaNode) error {
 
 // listen opens the node's cluster port.
 func (n *metaNode) listen() {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port)))
-	must(n.g.t, err)
-	n.port = l.Addr().(*net.TCPAddr).Port
+	l := n.g.faults.listen(n.port)
+	n.port = l.address.Port
+	var err error
 	n.g.faults.listens(l.Addr().String(), n.id)
 	n.net, err = Listen(l, NetOptions{
 		Self:   Identity{Cluster: testID("c"), Node: n.id, Format: uint16(cmp.Or(n.level, FormatLevel))},
@@ -221,200 +221,212 @@ func (g *metaGroup) awaitSame(id, name string) {
 
 // TestMetaGroup changes the configuration from each node, while nodes lose power and are cut off.
 func TestMetaGroup(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i, n := range g.nodes {
-		name := fmt.Sprint("from", i)
-		g.configure(n, rename(id(1), name))
-		if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
-			t.Errorf("node %d does not know its own change: %+v", i, c)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		r := rand.New(rand.NewPCG(1, 2))
+		for i, n := range g.nodes {
+			name := fmt.Sprint("from", i)
+			g.configure(n, rename(id(1), name))
+			if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
+				t.Errorf("node %d does not know its own change: %+v", i, c)
+			}
+			g.awaitSame(id(1), name)
 		}
-		g.awaitSame(id(1), name)
-	}
-	lost := g.leader()
-	lost.lose(r)
-	other := g.nodes[0]
-	if other == lost {
-		other = g.nodes[1]
-	}
-	g.configure(other, rename(id(1), "without"))
-	lost.listen()
-	lost.start(false)
-	g.awaitSame(id(1), "without")
+		lost := g.leader()
+		lost.lose(r)
+		other := g.nodes[0]
+		if other == lost {
+			other = g.nodes[1]
+		}
+		g.configure(other, rename(id(1), "without"))
+		lost.listen()
+		lost.start(false)
+		g.awaitSame(id(1), "without")
 
-	cut := g.leader()
-	for _, n := range g.nodes {
-		if n != cut {
-			g.faults.isolate(cut.id, n.id)
-			other = n
+		cut := g.leader()
+		for _, n := range g.nodes {
+			if n != cut {
+				g.faults.isolate(cut.id, n.id)
+				other = n
+			}
 		}
-	}
-	g.configure(other, rename(id(1), "connected"))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := cut.meta.Configure(ctx, rename(id(1), "cut")); !errors.Is(err, errNoMeta) {
-		t.Errorf("a node that is cut off has changed the configuration: %v", err)
-	}
-	for _, n := range g.nodes {
-		if n != cut {
-			g.faults.reconnect(cut.id, n.id)
+		g.configure(other, rename(id(1), "connected"))
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := cut.meta.Configure(ctx, rename(id(1), "cut")); !errors.Is(err, errNoMeta) {
+			t.Errorf("a node that is cut off has changed the configuration: %v", err)
 		}
-	}
-	g.awaitSame(id(1), "connected")
-	for _, n := range g.nodes {
-		n.lose(r)
-	}
-	for _, n := range g.nodes {
-		n.listen()
-		n.start(n == g.nodes[0]) // a founder that has not noted yet that it has begun
-	}
-	g.awaitSame(id(1), "connected")
+		for _, n := range g.nodes {
+			if n != cut {
+				g.faults.reconnect(cut.id, n.id)
+			}
+		}
+		g.awaitSame(id(1), "connected")
+		for _, n := range g.nodes {
+			n.lose(r)
+		}
+		for _, n := range g.nodes {
+			n.listen()
+			n.start(n == g.nodes[0]) // a founder that has not noted yet that it has begun
+		}
+		g.awaitSame(id(1), "connected")
+	})
 }
 
 // TestMetaSnapshotWithinTheLog: a leader whose own log is short gives a snapshot to a node that has the next entry
 // already, and another leader goes on behind that entry: the node has it still.
 func TestMetaSnapshotWithinTheLog(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	leader := g.leader()
-	node := g.nodes[0]
-	if node == leader {
-		node = g.nodes[1]
-	}
-	var last uint64
-	for i := 0; ; i++ {
-		g.configure(leader, rename(id(1), fmt.Sprint("before", i)))
-		g.awaitSame(id(1), fmt.Sprint("before", i))
-		await(t, "both have the same log", func() bool {
-			last = leader.meta.raft.LastIndex()
-			return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
-		})
-		own, err := node.stable.meta().Last()
-		must(t, err)
-		if own != nil && own.Index < last && last-own.Index < metaSnapshotEvery {
-			break // it takes no newer one by itself
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		leader := g.leader()
+		node := g.nodes[0]
+		if node == leader {
+			node = g.nodes[1]
 		}
-	}
-	var newest raft.Log
-	must(t, node.meta.log.GetLog(last, &newest))
-	c := leader.meta.Configuration()
-	state, err := c.Encode()
-	must(t, err)
-	from, to := leader.meta.transport, raft.ServerAddress(net.JoinHostPort("127.0.0.1", strconv.Itoa(node.port)))
-	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.id), Addr: from.EncodePeer(raft.ServerID(leader.id), from.LocalAddr())}
-	var installed raft.InstallSnapshotResponse
-	must(t, from.InstallSnapshot(raft.ServerID(node.id), to, &raft.InstallSnapshotRequest{
-		RPCHeader: header, SnapshotVersion: raft.SnapshotVersionMax, Term: newest.Term, Leader: header.Addr, LastLogIndex: last - 1, LastLogTerm: newest.Term,
-		Configuration: raft.EncodeConfiguration(leader.meta.raft.GetConfiguration().Configuration()), ConfigurationIndex: 1, Size: int64(len(state)),
-	}, &installed, bytes.NewReader(state)))
-	var appended raft.AppendEntriesResponse
-	must(t, from.AppendEntries(raft.ServerID(node.id), to, &raft.AppendEntriesRequest{
-		RPCHeader: header, Term: newest.Term, Leader: header.Addr, PrevLogEntry: last, PrevLogTerm: newest.Term,
-		Entries: []*raft.Log{{Index: last + 1, Term: newest.Term, Type: raft.LogNoop}}, LeaderCommitIndex: last + 1,
-	}, &appended))
-	if !installed.Success || !appended.Success {
-		t.Errorf("snapshot: %+v, entry: %+v", installed, appended)
-	}
+		var last uint64
+		for i := 0; ; i++ {
+			g.configure(leader, rename(id(1), fmt.Sprint("before", i)))
+			g.awaitSame(id(1), fmt.Sprint("before", i))
+			await(t, "both have the same log", func() bool {
+				last = leader.meta.raft.LastIndex()
+				return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
+			})
+			own, err := node.stable.meta().Last()
+			must(t, err)
+			if own != nil && own.Index < last && last-own.Index < metaSnapshotEvery {
+				break // it takes no newer one by itself
+			}
+		}
+		var newest raft.Log
+		must(t, node.meta.log.GetLog(last, &newest))
+		c := leader.meta.Configuration()
+		state, err := c.Encode()
+		must(t, err)
+		from, to := leader.meta.transport, raft.ServerAddress(net.JoinHostPort("127.0.0.1", strconv.Itoa(node.port)))
+		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.id), Addr: from.EncodePeer(raft.ServerID(leader.id), from.LocalAddr())}
+		var installed raft.InstallSnapshotResponse
+		must(t, from.InstallSnapshot(raft.ServerID(node.id), to, &raft.InstallSnapshotRequest{
+			RPCHeader: header, SnapshotVersion: raft.SnapshotVersionMax, Term: newest.Term, Leader: header.Addr, LastLogIndex: last - 1, LastLogTerm: newest.Term,
+			Configuration: raft.EncodeConfiguration(leader.meta.raft.GetConfiguration().Configuration()), ConfigurationIndex: 1, Size: int64(len(state)),
+		}, &installed, bytes.NewReader(state)))
+		var appended raft.AppendEntriesResponse
+		must(t, from.AppendEntries(raft.ServerID(node.id), to, &raft.AppendEntriesRequest{
+			RPCHeader: header, Term: newest.Term, Leader: header.Addr, PrevLogEntry: last, PrevLogTerm: newest.Term,
+			Entries: []*raft.Log{{Index: last + 1, Term: newest.Term, Type: raft.LogNoop}}, LeaderCommitIndex: last + 1,
+		}, &appended))
+		if !installed.Success || !appended.Success {
+			t.Errorf("snapshot: %+v, entry: %+v", installed, appended)
+		}
+	})
 }
 
 // TestMetaChangesAtOnce makes changes from all nodes at the same time: each counts once.
 func TestMetaChangesAtOnce(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	g.configure(g.nodes[0], rename(id(1), "before"))
-	g.awaitSame(id(1), "before")
-	before := g.nodes[0].meta.Configuration()
-	const each = 20
-	var changing sync.WaitGroup
-	all := before.Shards[0].Epoch // a bit for each change, which may be asked for again when a leader is lost
-	for i := range g.nodes {
-		for k := range each {
-			all |= 1 << (3 + i*each + k)
-		}
-		changing.Go(func() {
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		g.configure(g.nodes[0], rename(id(1), "before"))
+		g.awaitSame(id(1), "before")
+		before := g.nodes[0].meta.Configuration()
+		const each = 20
+		var changing sync.WaitGroup
+		all := before.Shards[0].Epoch // a bit for each change, which may be asked for again when a leader is lost
+		for i := range g.nodes {
 			for k := range each {
-				err := g.nodes[i].meta.Configure(t.Context(), func(c *Configuration) error {
-					c.Shards[0].Epoch |= 1 << (3 + i*each + k)
-					return nil
-				})
-				if err != nil {
-					t.Error(err)
-				}
+				all |= 1 << (3 + i*each + k)
 			}
-		})
-	}
-	changing.Wait()
-	for _, n := range g.nodes {
-		await(t, "all changes are known", func() bool {
-			c := n.meta.Configuration()
-			return c.Shards[0].Epoch == all && c.Version == before.Version+3*each
-		})
-		await(t, "the log is short", func() bool {
-			n.meta.log.mu.Lock()
-			defer n.meta.log.mu.Unlock()
-			return len(n.meta.log.entries) <= 4*metaSnapshotEvery
-		})
-	}
+			changing.Go(func() {
+				for k := range each {
+					err := g.nodes[i].meta.Configure(t.Context(), func(c *Configuration) error {
+						c.Shards[0].Epoch |= 1 << (3 + i*each + k)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		changing.Wait()
+		for _, n := range g.nodes {
+			await(t, "all changes are known", func() bool {
+				c := n.meta.Configuration()
+				return c.Shards[0].Epoch == all && c.Version == before.Version+3*each
+			})
+			await(t, "the log is short", func() bool {
+				n.meta.log.mu.Lock()
+				defer n.meta.log.mu.Unlock()
+				return len(n.meta.log.entries) <= 4*metaSnapshotEvery
+			})
+		}
+	})
 }
 
 // TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made, and of which it has
 // not heard yet.
 func TestMetaChangeOfWhatIsNew(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	g.configure(g.nodes[0], rename(id(3), "first"))
-	must(t, g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
-		if name := c.Member(id(3)).Hostname; name != "first" && name != "second" {
-			return errors.New("it is not so yet")
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		g.configure(g.nodes[0], rename(id(3), "first"))
+		must(t, g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
+			if name := c.Member(id(3)).Hostname; name != "first" && name != "second" {
+				return errors.New("it is not so yet")
+			}
+			c.Member(id(3)).Hostname = "second"
+			return nil
+		}))
+		g.awaitSame(id(3), "second")
+		refused := errors.New("it is never so")
+		if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
+			t.Errorf("a change that cannot be made: %v", err)
 		}
-		c.Member(id(3)).Hostname = "second"
-		return nil
-	}))
-	g.awaitSame(id(3), "second")
-	refused := errors.New("it is never so")
-	if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
-		t.Errorf("a change that cannot be made: %v", err)
-	}
+	})
 }
 
 // TestMetaAddressIsTakenOver has a node begin anew, with another directory at its old address.
 func TestMetaAddressIsTakenOver(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	old := g.nodes[2]
-	old.stop()
-	fresh := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem(), port: old.port}
-	g.nodes[2] = fresh
-	fresh.listen()
-	fresh.start(false)
-	g.configure(g.nodes[0], func(c *Configuration) error {
-		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == old.id })
-		return g.admit(c, fresh)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		old := g.nodes[2]
+		old.stop()
+		fresh := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem(), port: old.port}
+		g.nodes[2] = fresh
+		fresh.listen()
+		fresh.start(false)
+		g.configure(g.nodes[0], func(c *Configuration) error {
+			c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == old.id })
+			return g.admit(c, fresh)
+		})
+		g.awaitSettled()
+		g.configure(fresh, rename(id(1), "changed"))
+		g.awaitSame(id(1), "changed")
 	})
-	g.awaitSettled()
-	g.configure(fresh, rename(id(1), "changed"))
-	g.awaitSame(id(1), "changed")
 }
 
 // TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
 // silent for long.
 func TestMetaVoterIsReplaced(t *testing.T) {
-	g := newMetaGroup(t, 4)
-	voters := func() []string { return g.leader().meta.Status().Voters }
-	if v := voters(); len(v) != 3 {
-		t.Fatalf("%d of four nodes vote", len(v))
-	}
-	leader := g.leader()
-	gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
-	g.nodes[gone].stop()
-	await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 4)
+		voters := func() []string { return g.leader().meta.Status().Voters }
+		if v := voters(); len(v) != 3 {
+			t.Fatalf("%d of four nodes vote", len(v))
+		}
+		leader := g.leader()
+		gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
+		g.nodes[gone].stop()
+		await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
 
-	// The leader is removed: it leaves that to another one.
-	leader = g.leader()
-	other := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && n.meta != nil })
-	g.configure(g.nodes[other], func(c *Configuration) error {
-		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == leader.id })
-		return nil
-	})
-	await(t, "the group is without it", func() bool {
-		return !slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
-			func(s raft.Server) bool { return string(s.ID) == leader.id })
+		// The leader is removed: it leaves that to another one.
+		leader = g.leader()
+		other := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && n.meta != nil })
+		g.configure(g.nodes[other], func(c *Configuration) error {
+			c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == leader.id })
+			return nil
+		})
+		await(t, "the group is without it", func() bool {
+			return !slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
+				func(s raft.Server) bool { return string(s.ID) == leader.id })
+		})
 	})
 }
 
@@ -533,54 +545,58 @@ func TestMetaLog(t *testing.T) {
 
 // TestChangeIsReadWithDistrust: a peer that sends what is no configuration changes nothing.
 func TestChangeIsReadWithDistrust(t *testing.T) {
-	g := newMetaGroup(t, 2)
-	g.configure(g.nodes[0], rename(id(1), "before"))
-	g.awaitSame(id(1), "before")
-	leader := g.leader()
-	other := g.nodes[0]
-	if other == leader {
-		other = g.nodes[1]
-	}
-	before := leader.meta.Configuration()
-	stranger := before
-	stranger.Version, stranger.Cluster = before.Version+1, id(7)
-	later := before
-	later.Version = before.Version + 9 // also if the leader is a new one, and did not know the newest yet
-	for _, c := range []Configuration{stranger, later} {
-		if err := other.meta.propose(t.Context(), c); err == nil {
-			t.Errorf("accepted: %+v", c)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 2)
+		g.configure(g.nodes[0], rename(id(1), "before"))
+		g.awaitSame(id(1), "before")
+		leader := g.leader()
+		other := g.nodes[0]
+		if other == leader {
+			other = g.nodes[1]
 		}
-	}
-	for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
-		conn, err := other.net.Dial(t.Context(), leader.id, leader.net.Addr().String(), KindChange)
-		must(t, err)
-		_, err = conn.Write([]byte(b))
-		must(t, errors.Join(err, conn.Close()))
-	}
-	g.configure(other, rename(id(1), "well"))
-	g.awaitSame(id(1), "well")
-	if c := leader.meta.Configuration(); c.Version != before.Version+1 {
-		t.Errorf("the configuration has changed: %+v", c)
-	}
+		before := leader.meta.Configuration()
+		stranger := before
+		stranger.Version, stranger.Cluster = before.Version+1, id(7)
+		later := before
+		later.Version = before.Version + 9 // also if the leader is a new one, and did not know the newest yet
+		for _, c := range []Configuration{stranger, later} {
+			if err := other.meta.propose(t.Context(), c); err == nil {
+				t.Errorf("accepted: %+v", c)
+			}
+		}
+		for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
+			conn, err := other.net.Dial(t.Context(), leader.id, leader.net.Addr().String(), KindChange)
+			must(t, err)
+			_, err = conn.Write([]byte(b))
+			must(t, errors.Join(err, conn.Close()))
+		}
+		g.configure(other, rename(id(1), "well"))
+		g.awaitSame(id(1), "well")
+		if c := leader.meta.Configuration(); c.Version != before.Version+1 {
+			t.Errorf("the configuration has changed: %+v", c)
+		}
+	})
 }
 
 // TestMetaWaitsForTheLog: a node that has not been there yet gets no vote.
 func TestMetaWaitsForTheLog(t *testing.T) {
-	g := newMetaGroup(t, 2)
-	late := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem()}
-	late.listen()
-	g.configure(g.nodes[0], func(c *Configuration) error { return g.admit(c, late) })
-	await(t, "it is known", func() bool {
-		return slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
-			func(s raft.Server) bool { return string(s.ID) == late.id })
-	})
-	for range 20 { // some rounds of the leader's
-		if v := g.leader().meta.Status(); len(v.Voters) != 2 || v.Settled {
-			t.Fatalf("%+v", v)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 2)
+		late := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem()}
+		late.listen()
+		g.configure(g.nodes[0], func(c *Configuration) error { return g.admit(c, late) })
+		await(t, "it is known", func() bool {
+			return slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
+				func(s raft.Server) bool { return string(s.ID) == late.id })
+		})
+		for range 20 { // some rounds of the leader's
+			if v := g.leader().meta.Status(); len(v.Voters) != 2 || v.Settled {
+				t.Fatalf("%+v", v)
+			}
+			time.Sleep(metaHurry)
 		}
-		time.Sleep(metaHurry)
-	}
-	g.nodes = append(g.nodes, late)
-	late.start(false)
-	await(t, "it votes", func() bool { return len(g.leader().meta.Status().Voters) == 3 })
+		g.nodes = append(g.nodes, late)
+		late.start(false)
+		await(t, "it votes", func() bool { return len(g.leader().meta.Status().Voters) == 3 })
+	})
 }

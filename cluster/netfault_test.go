@@ -15,6 +15,8 @@ var errCut = errors.New("the connection has lost bytes")
 // to dial from dialer, and says at which address it listens. Methods are safe for
 // concurrent use; the zero value has no faults.
 type faults struct {
+	memNet // in which nodes may listen
+
 	mu     sync.Mutex
 	names  map[string]string           // by address
 	cuts   map[[2]string]bool          // from, to
@@ -33,7 +35,7 @@ func (f *faults) dialer(from string) func(context.Context, string) (net.Conn, er
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		raw, err := f.dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}

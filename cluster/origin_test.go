@@ -197,79 +197,83 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 // TestBackupDuringMove: a backup during which partitions of its shard have moved fails; other changes of the
 // configuration do not matter.
 func TestBackupDuringMove(t *testing.T) {
-	s := newShard(t, 1)
-	a := s.leader().admin()
-	c := a.Meta.Configuration()
-	own := a.Node.o.ID
-	change := func(fn func(*Configuration)) {
-		t.Helper()
-		must(t, a.configure(t.Context(), func(c *Configuration) error {
-			fn(c)
-			return nil
-		}))
-	}
-	end := a.Describe()
-	change(func(c *Configuration) { c.Members[0].Hostname = "other" })
-	b, err := end()
-	must(t, err)
-	o, err := decodeOrigin(b)
-	if err != nil || o.Shard != c.Shards[0].ID || o.Node != own || o.Version != a.Meta.Configuration().Version || !o.Whole() {
-		t.Errorf("%v %+v", err, o)
-	}
-	end = a.Describe()
-	change(func(c *Configuration) {
-		last := c.Partitions - 1
-		if len(c.Shards) > 1 {
-			return // it is asked again
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		a := s.leader().admin()
+		c := a.Meta.Configuration()
+		own := a.Node.o.ID
+		change := func(fn func(*Configuration)) {
+			t.Helper()
+			must(t, a.configure(t.Context(), func(c *Configuration) error {
+				fn(c)
+				return nil
+			}))
 		}
-		c.Shards[0].Partitions, c.Shards[0].Epoch = []Range{{0, last - 1}}, c.Shards[0].Epoch+1
-		c.Shards = append(c.Shards, Shard{ID: shardB, Epoch: 2, Partitions: []Range{{last, last}}})
-	})
-	if _, err := end(); !errors.Is(err, errMoved) {
-		t.Errorf("%v", err)
-	}
-	b, err = a.Describe()()
-	must(t, err)
-	if o, err := decodeOrigin(b); err != nil || o.Whole() {
-		t.Errorf("%v %+v", err, o)
-	}
-	end = a.Describe()
-	change(func(c *Configuration) {
-		m := member(1)
-		m.ID, m.Shard, m.Port, m.ClusterPort = testID("b"), shardB, 7100, 17100
-		c.Members = append(c.Members, m)
-		c.Shards[1].Founder = m.ID
-		c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: c.Version}}
-	})
-	for _, end := range []func() ([]byte, error){end, a.Describe()} {
+		end := a.Describe()
+		change(func(c *Configuration) { c.Members[0].Hostname = "other" })
+		b, err := end()
+		must(t, err)
+		o, err := decodeOrigin(b)
+		if err != nil || o.Shard != c.Shards[0].ID || o.Node != own || o.Version != a.Meta.Configuration().Version || !o.Whole() {
+			t.Errorf("%v %+v", err, o)
+		}
+		end = a.Describe()
+		change(func(c *Configuration) {
+			last := c.Partitions - 1
+			if len(c.Shards) > 1 {
+				return // it is asked again
+			}
+			c.Shards[0].Partitions, c.Shards[0].Epoch = []Range{{0, last - 1}}, c.Shards[0].Epoch+1
+			c.Shards = append(c.Shards, Shard{ID: shardB, Epoch: 2, Partitions: []Range{{last, last}}})
+		})
 		if _, err := end(); !errors.Is(err, errMoved) {
-			t.Errorf("while a partition is on its way: %v", err)
+			t.Errorf("%v", err)
 		}
-	}
+		b, err = a.Describe()()
+		must(t, err)
+		if o, err := decodeOrigin(b); err != nil || o.Whole() {
+			t.Errorf("%v %+v", err, o)
+		}
+		end = a.Describe()
+		change(func(c *Configuration) {
+			m := member(1)
+			m.ID, m.Shard, m.Port, m.ClusterPort = testID("b"), shardB, 7100, 17100
+			c.Members = append(c.Members, m)
+			c.Shards[1].Founder = m.ID
+			c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: c.Version}}
+		})
+		for _, end := range []func() ([]byte, error){end, a.Describe()} {
+			if _, err := end(); !errors.Is(err, errMoved) {
+				t.Errorf("while a partition is on its way: %v", err)
+			}
+		}
+	})
 }
 
 // TestRecoveryEndsMoves: what recover copies has the partitions of its shard, also those that were being handed over.
 func TestRecoveryEndsMoves(t *testing.T) {
-	s := newShard(t, 1)
-	c := s.configuration()
-	shard, last := c.Shards[0].ID, c.Partitions-1
-	c.Shards[0].Partitions = []Range{{0, last - 1}}
-	c.Shards = append(c.Shards, Shard{ID: shardB, Epoch: 2, Partitions: []Range{{last, last}}})
-	s.onLeader("the end of moves", func(n *Node) error {
-		for _, p := range []int{0, last} {
-			if _, err := n.st.HandOver(uint16(p), 5); err != nil {
-				return err
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		c := s.configuration()
+		shard, last := c.Shards[0].ID, c.Partitions-1
+		c.Shards[0].Partitions = []Range{{0, last - 1}}
+		c.Shards = append(c.Shards, Shard{ID: shardB, Epoch: 2, Partitions: []Range{{last, last}}})
+		s.onLeader("the end of moves", func(n *Node) error {
+			for _, p := range []int{0, last} {
+				if _, err := n.st.HandOver(uint16(p), 5); err != nil {
+					return err
+				}
+			}
+			return endMoves(n.st, &c, shard)
+		})
+		st := s.leader().running().st
+		for p := range c.Partitions {
+			if number, _ := st.Handed(uint16(p)); number > 0 && p < last {
+				t.Errorf("partition %d is still handed over", p)
+			}
+			if st.Vacant(uint16(p)) != (p == last) {
+				t.Errorf("partition %d: gone is %v", p, st.Vacant(uint16(p)))
 			}
 		}
-		return endMoves(n.st, &c, shard)
 	})
-	st := s.leader().running().st
-	for p := range c.Partitions {
-		if number, _ := st.Handed(uint16(p)); number > 0 && p < last {
-			t.Errorf("partition %d is still handed over", p)
-		}
-		if st.Vacant(uint16(p)) != (p == last) {
-			t.Errorf("partition %d: gone is %v", p, st.Vacant(uint16(p)))
-		}
-	}
 }

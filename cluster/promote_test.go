@@ -43,47 +43,51 @@ func TestVotersLag(t *testing.T) {
 // TestPromotionIsKnown: a voter whose disk hangs has not heard of a new voter, so that the promotion is not done, and no voter
 // goes. Once it is done, the leader may be lost at once: the two others elect one of them.
 func TestPromotionIsKnown(t *testing.T) {
-	s := newShard(t, 3)
-	leader, others := s.followers()
-	late, fresh := others[0], others[1]
-	n, address := leader.running(), fresh.net.Addr().String()
-	must(t, n.Remove(fresh.id))
-	must(t, n.AddNonvoter(fresh.id, address))
-	s.mustAdd("k", "1")
-	s.awaitApplied()
-	answer := late.hangDisk()
-	if err := n.Promote(fresh.id, address); err == nil {
-		t.Error("the promotion is done, and a voter does not know it")
-	}
-	if err := n.Remove(fresh.id); err == nil {
-		t.Error("the next change is done")
-	}
-	answer()
-	s.onLeader("the promotion", func(n *Node) error { return n.Promote(fresh.id, address) })
-	leader = s.leader()
-	leader.isolate()
-	if s.leader() == leader {
-		t.Error("the lost leader leads")
-	}
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		leader, others := s.followers()
+		late, fresh := others[0], others[1]
+		n, address := leader.running(), fresh.net.Addr().String()
+		must(t, n.Remove(fresh.id))
+		must(t, n.AddNonvoter(fresh.id, address))
+		s.mustAdd("k", "1")
+		s.awaitApplied()
+		answer := late.hangDisk()
+		if err := n.Promote(fresh.id, address); err == nil {
+			t.Error("the promotion is done, and a voter does not know it")
+		}
+		if err := n.Remove(fresh.id); err == nil {
+			t.Error("the next change is done")
+		}
+		answer()
+		s.onLeader("the promotion", func(n *Node) error { return n.Promote(fresh.id, address) })
+		leader = s.leader()
+		leader.isolate()
+		if s.leader() == leader {
+			t.Error("the lost leader leads")
+		}
+	})
 }
 
 // TestPromotionWaitsForVoters: no node is promoted while a voter is silent.
 func TestPromotionWaitsForVoters(t *testing.T) {
-	s := newShard(t, 4)
-	leader, others := s.followers()
-	late, fresh := others[0], others[1]
-	n, address := leader.running(), fresh.net.Addr().String()
-	must(t, n.Remove(fresh.id))
-	must(t, n.AddNonvoter(fresh.id, address))
-	s.mustAdd("k", "1")
-	s.awaitApplied()
-	s.faults.cut(leader.id, late.id)
-	if err := n.Promote(fresh.id, address); err == nil {
-		t.Error("the promotion is done")
-	}
-	if server, _ := n.server(fresh.id); server.Suffrage != raft.Nonvoter {
-		t.Errorf("the new node is a %v", server.Suffrage)
-	}
-	s.faults.heal(leader.id, late.id)
-	s.onLeader("the promotion", func(n *Node) error { return n.Promote(fresh.id, address) })
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 4)
+		leader, others := s.followers()
+		late, fresh := others[0], others[1]
+		n, address := leader.running(), fresh.net.Addr().String()
+		must(t, n.Remove(fresh.id))
+		must(t, n.AddNonvoter(fresh.id, address))
+		s.mustAdd("k", "1")
+		s.awaitApplied()
+		s.faults.cut(leader.id, late.id)
+		if err := n.Promote(fresh.id, address); err == nil {
+			t.Error("the promotion is done")
+		}
+		if server, _ := n.server(fresh.id); server.Suffrage != raft.Nonvoter {
+			t.Errorf("the new node is a %v", server.Suffrage)
+		}
+		s.faults.heal(leader.id, late.id)
+		s.onLeader("the promotion", func(n *Node) error { return n.Promote(fresh.id, address) })
+	})
 }

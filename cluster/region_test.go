@@ -63,25 +63,27 @@ func TestRegionsInConfiguration(t *testing.T) {
 // TestAgreeRegions: a change of the regions takes the place of what its author knew, and of nothing else; what it
 // finds to be so is no error.
 func TestAgreeRegions(t *testing.T) {
-	g := newMetaGroup(t, 1)
-	n := g.nodes[0]
-	g.awaitSettled()
-	partitions := n.meta.Configuration().Partitions
-	agree := func(version, after uint64) error {
-		return n.meta.AgreeRegions(t.Context(), *someRegions(partitions, version), after)
-	}
-	if err := agree(2, 1); !errors.Is(err, errRegionsChanged) {
-		t.Errorf("in the place of none: %v", err)
-	}
-	must(t, agree(1, 0))
-	must(t, agree(1, 0))
-	if err := agree(3, 2); !errors.Is(err, errRegionsChanged) {
-		t.Errorf("in the place of others: %v", err)
-	}
-	must(t, agree(2, 1))
-	if c := n.meta.Configuration(); c.Regions.Version != 2 {
-		t.Errorf("%+v", c.Regions)
-	}
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 1)
+		n := g.nodes[0]
+		g.awaitSettled()
+		partitions := n.meta.Configuration().Partitions
+		agree := func(version, after uint64) error {
+			return n.meta.AgreeRegions(t.Context(), *someRegions(partitions, version), after)
+		}
+		if err := agree(2, 1); !errors.Is(err, errRegionsChanged) {
+			t.Errorf("in the place of none: %v", err)
+		}
+		must(t, agree(1, 0))
+		must(t, agree(1, 0))
+		if err := agree(3, 2); !errors.Is(err, errRegionsChanged) {
+			t.Errorf("in the place of others: %v", err)
+		}
+		must(t, agree(2, 1))
+		if c := n.meta.Configuration(); c.Regions.Version != 2 {
+			t.Errorf("%+v", c.Regions)
+		}
+	})
 }
 
 // TestRegionIdentity: two clusters are known by different names.

@@ -82,42 +82,44 @@ func TestHandOverGivesUp(t *testing.T) {
 
 // TestHandOverWaits: what was decided before a hand-over is committed before another node leads, and answered.
 func TestHandOverWaits(t *testing.T) {
-	s := newShard(t, 3)
-	s.mustAdd("warm", "up")
-	s.awaitApplied()
-	leader := s.leader()
-	n := leader.running()
-	var answers []func()
-	for _, m := range s.members {
-		if m != leader {
-			answers = append(answers, m.hangDisk())
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("warm", "up")
+		s.awaitApplied()
+		leader := s.leader()
+		n := leader.running()
+		var answers []func()
+		for _, m := range s.members {
+			if m != leader {
+				answers = append(answers, m.hangDisk())
+			}
 		}
-	}
-	const ops = 20
-	ended := make(chan error, ops)
-	add := func(i int) {
-		go func() { ended <- leader.add(fmt.Sprint("k", i%7), fmt.Sprint(i)).Err }()
-		await(t, "it is decided", func() bool {
-			n.log.mu.Lock()
-			defer n.log.mu.Unlock()
-			return n.log.place-n.log.decided > uint64(i)
-		})
-	}
-	for i := range ops {
-		add(i)
-	}
-	handed := make(chan error, 1)
-	go func() { handed <- n.HandOver(t.Context(), "") }()
-	await(t, "it does not decide any more", func() bool { return !n.Leads() })
-	for _, answer := range answers {
-		answer()
-	}
-	for range ops {
-		if err := <-ended; err != nil {
-			t.Errorf("an operation ends with %v", err)
+		const ops = 20
+		ended := make(chan error, ops)
+		add := func(i int) {
+			go func() { ended <- leader.add(fmt.Sprint("k", i%7), fmt.Sprint(i)).Err }()
+			await(t, "it is decided", func() bool {
+				n.log.mu.Lock()
+				defer n.log.mu.Unlock()
+				return n.log.place-n.log.decided > uint64(i)
+			})
 		}
-	}
-	must(t, <-handed)
+		for i := range ops {
+			add(i)
+		}
+		handed := make(chan error, 1)
+		go func() { handed <- n.HandOver(t.Context(), "") }()
+		await(t, "it does not decide any more", func() bool { return !n.Leads() })
+		for _, answer := range answers {
+			answer()
+		}
+		for range ops {
+			if err := <-ended; err != nil {
+				t.Errorf("an operation ends with %v", err)
+			}
+		}
+		must(t, <-handed)
+	})
 }
 
 // TestBeginWaits: what is on its way may come into the log until Raft has answered; what waits is cut, and takes
@@ -244,36 +246,38 @@ func TestTransferThatDoesNotEnd(t *testing.T) {
 // TestHandOverIsAnswered: Raft, which waits for the disk, has not taken a hand-over when its time ends. No reign begins, and no other
 // hand-over, before Raft has answered: what Raft takes first is a matter of luck. Then the shard goes on. Close waits for no answer.
 func TestHandOverIsAnswered(t *testing.T) {
-	s := newShard(t, 3)
-	s.mustAdd("k", "1")
-	s.awaitApplied()
-	leader := s.leader()
-	n := leader.running()
-	answer := leader.hangDisk()
-	before := leader.waits.Load()
-	n.raft.Barrier(0)
-	await(t, "Raft waits for the disk", func() bool { return leader.waits.Load() > before })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := n.HandOver(ctx, leader.others()[0]); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the hand-over ends with %v", err)
-	}
-	if n.Leads() || n.raft.State() == raft.Leader && n.mayBegin() {
-		t.Error("a reign may begin while Raft may hand over")
-	}
-	if err := n.HandOver(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("another hand-over ends with %v", err)
-	}
-	answer()
-	await(t, "Raft has answered", func() bool { return len(n.handing) == 0 })
-	s.mustAdd("k", "2")
-	s.awaitApplied()
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("k", "1")
+		s.awaitApplied()
+		leader := s.leader()
+		n := leader.running()
+		answer := leader.hangDisk()
+		before := leader.waits.Load()
+		n.raft.Barrier(0)
+		await(t, "Raft waits for the disk", func() bool { return leader.waits.Load() > before })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := n.HandOver(ctx, leader.others()[0]); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the hand-over ends with %v", err)
+		}
+		if n.Leads() || n.raft.State() == raft.Leader && n.mayBegin() {
+			t.Error("a reign may begin while Raft may hand over")
+		}
+		if err := n.HandOver(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("another hand-over ends with %v", err)
+		}
+		answer()
+		await(t, "Raft has answered", func() bool { return len(n.handing) == 0 })
+		s.mustAdd("k", "2")
+		s.awaitApplied()
 
-	n.handing <- struct{}{} // as if Raft never answered
-	leader.stop()
-	if err := n.HandOver(t.Context(), ""); !errors.Is(err, raft.ErrRaftShutdown) {
-		t.Errorf("a hand-over of a node that was closed ends with %v", err)
-	}
+		n.handing <- struct{}{} // as if Raft never answered
+		leader.stop()
+		if err := n.HandOver(t.Context(), ""); !errors.Is(err, raft.ErrRaftShutdown) {
+			t.Errorf("a hand-over of a node that was closed ends with %v", err)
+		}
+	})
 }
 
 // TestReignHasNoGap: Raft refuses an entry, and takes the next one. The log of the leader does not, so that nobody ever has it.

@@ -143,29 +143,31 @@ func TestTermBeforeMessage(t *testing.T) {
 
 // TestNodeKeepsTerm: a node that has answered in a term knows it after a power loss.
 func TestNodeKeepsTerm(t *testing.T) {
-	s := newShard(t, 3)
-	s.awaitApplied() // a node with a log: one without grants any vote
-	leader := s.leader()
-	follower := s.members[0]
-	if follower == leader {
-		follower = s.members[1]
-	}
-	n := leader.running()
-	to, _ := n.server(follower.id)
-	request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(leader.id), Addr: []byte(n.o.Address)},
-		Term: n.Status().Term + 1000, LeadershipTransfer: true} // of an empty log: it is not granted
-	var answer raft.RequestVoteResponse
-	if err := n.transport.RequestVote(to.ID, to.Address, request, &answer); err != nil || answer.Granted || answer.Term != request.Term {
-		t.Fatalf("%+v: %v", answer, err)
-	}
-	left, err := OpenStable(crashtest.Left(follower.fs, 0, rand.New(rand.NewPCG(1, 1))), "d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer left.Close()
-	if term, err := left.GetUint64([]byte("CurrentTerm")); term < request.Term || err != nil {
-		t.Errorf("after a power loss the term is %d, it has answered in %d: %v", term, request.Term, err)
-	}
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.awaitApplied() // a node with a log: one without grants any vote
+		leader := s.leader()
+		follower := s.members[0]
+		if follower == leader {
+			follower = s.members[1]
+		}
+		n := leader.running()
+		to, _ := n.server(follower.id)
+		request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(leader.id), Addr: []byte(n.o.Address)},
+			Term: n.Status().Term + 1000, LeadershipTransfer: true} // of an empty log: it is not granted
+		var answer raft.RequestVoteResponse
+		if err := n.transport.RequestVote(to.ID, to.Address, request, &answer); err != nil || answer.Granted || answer.Term != request.Term {
+			t.Fatalf("%+v: %v", answer, err)
+		}
+		left, err := OpenStable(crashtest.Left(follower.fs, 0, rand.New(rand.NewPCG(1, 1))), "d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer left.Close()
+		if term, err := left.GetUint64([]byte("CurrentTerm")); term < request.Term || err != nil {
+			t.Errorf("after a power loss the term is %d, it has answered in %d: %v", term, request.Term, err)
+		}
+	})
 }
 
 // TestBeginningIsInterrupted: a node that was stopped between the term and the log of its new shard begins

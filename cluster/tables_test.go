@@ -113,122 +113,128 @@ func settled(t *testing.T, change func() error) (err error) {
 
 // TestTablesReachAllShards: what any node has answered for holds in all shards, and every other node knows it.
 func TestTablesReachAllShards(t *testing.T) {
-	_, nodes := newTableShards(t)
-	for i, n := range nodes {
-		other := nodes[(i+1)%len(nodes)]
-		table := store.TableOptions{Name: "z", Prefix: "z:", Window: time.Hour}
-		for range 3 {
-			must(t, settled(t, func() error { return n.keeper.CreateTable(table) }))
-			wantTables(t, nodes, "z")
-			must(t, settled(t, func() error { return other.keeper.CreateTable(table) }))
-			if err := settled(t, func() error { return other.keeper.CreateTable(store.TableOptions{Name: "z"}) }); !errors.Is(err, store.ErrTableExists) {
-				t.Errorf("another one of that name: %v", err)
-			}
-			window := 2 * time.Hour
-			must(t, settled(t, func() error { return other.keeper.AlterTable("z", store.TableChange{Window: &window}) }))
-			must(t, settled(t, func() error { return n.keeper.DropTable("z") }))
-			wantTables(t, nodes)
-			must(t, settled(t, func() error { return other.keeper.DropTable("z") })) // it may be asked again
-			if err := settled(t, func() error { return other.keeper.DropTable("y") }); !errors.Is(err, store.ErrNoTable) {
-				t.Errorf("another one: %v", err)
+	virtual(t, func(t *testing.T) {
+		_, nodes := newTableShards(t)
+		for i, n := range nodes {
+			other := nodes[(i+1)%len(nodes)]
+			table := store.TableOptions{Name: "z", Prefix: "z:", Window: time.Hour}
+			for range 3 {
+				must(t, settled(t, func() error { return n.keeper.CreateTable(table) }))
+				wantTables(t, nodes, "z")
+				must(t, settled(t, func() error { return other.keeper.CreateTable(table) }))
+				if err := settled(t, func() error { return other.keeper.CreateTable(store.TableOptions{Name: "z"}) }); !errors.Is(err, store.ErrTableExists) {
+					t.Errorf("another one of that name: %v", err)
+				}
+				window := 2 * time.Hour
+				must(t, settled(t, func() error { return other.keeper.AlterTable("z", store.TableChange{Window: &window}) }))
+				must(t, settled(t, func() error { return n.keeper.DropTable("z") }))
+				wantTables(t, nodes)
+				must(t, settled(t, func() error { return other.keeper.DropTable("z") })) // it may be asked again
+				if err := settled(t, func() error { return other.keeper.DropTable("y") }); !errors.Is(err, store.ErrNoTable) {
+					t.Errorf("another one: %v", err)
+				}
 			}
 		}
-	}
-	var changing sync.WaitGroup
-	var names []string
-	for i, n := range nodes {
-		for j := range 5 {
-			name := fmt.Sprint("t", i, j)
-			names = append(names, name)
-			changing.Go(func() {
-				must(t, settled(t, func() error { return n.keeper.CreateTable(store.TableOptions{Name: name, Prefix: name}) }))
-			})
+		var changing sync.WaitGroup
+		var names []string
+		for i, n := range nodes {
+			for j := range 5 {
+				name := fmt.Sprint("t", i, j)
+				names = append(names, name)
+				changing.Go(func() {
+					must(t, settled(t, func() error { return n.keeper.CreateTable(store.TableOptions{Name: name, Prefix: name}) }))
+				})
+			}
 		}
-	}
-	changing.Wait()
-	wantTables(t, nodes, names...)
+		changing.Wait()
+		wantTables(t, nodes, names...)
+	})
 }
 
 // TestTablesWaitForEveryShard: a shard that is gone, or has no room, keeps the answer back; the others have
 // the tables, and it gets them as soon as it can.
 func TestTablesWaitForEveryShard(t *testing.T) {
-	g, nodes := newTableShards(t)
-	a, b := nodes[0], nodes[1]
-	large := store.TableOptions{Name: "a", Prefix: "a:", Capacity: 1 << 20}
-	b.node.st.SetFilterMaxMemory(1 << 20)
-	create := func() error { return a.keeper.CreateTable(large) }
-	await(t, "the reason", func() bool {
-		err := create()
-		return errors.Is(err, store.ErrUndecided) && strings.Contains(err.Error(), fmt.Sprintf("%.8s", id(100))) && strings.Contains(err.Error(), "filter memory")
-	})
-	await(t, "the others have it", func() bool { return len(a.node.st.Tables()) == 2 && len(nodes[2].node.st.Tables()) == 2 })
-	if err := b.keeper.CreateTable(large); !errors.Is(err, store.ErrUndecided) || len(b.node.st.Tables()) != 1 {
-		t.Errorf("at the shard itself: %v", err)
-	}
-	large.Name, large.Prefix = "b", "b:"
-	if err := settled(t, func() error { return b.keeper.CreateTable(large) }); !errors.Is(err, store.ErrOutOfMemory) {
-		t.Errorf("one that the node that is asked has no room for: %v", err)
-	}
-	b.node.st.SetFilterMaxMemory(1 << 30)
-	await(t, "it has room", func() bool { return len(b.node.st.Tables()) == 2 })
-	large.Name, large.Prefix = "a", "a:"
-	must(t, settled(t, create))
-	wantTables(t, nodes, "a")
-
-	// A shard that has partitions counts before anybody has begun it, one that has none does not.
-	c := g.nodes[0].meta.Configuration()
-	for _, partitions := range [][]Range{nil, {{8, 15}}} {
-		g.configure(g.nodes[0], func(c *Configuration) error {
-			c.Shards[1].Partitions = []Range{{8, 15}}
-			if len(c.Shards) < 4 {
-				c.Shards = append(c.Shards, Shard{ID: id(200), Epoch: 1})
-			}
-			if c.Shards[3].Partitions = partitions; partitions != nil {
-				c.Shards[1].Partitions = nil
-			}
-			return nil
+	virtual(t, func(t *testing.T) {
+		g, nodes := newTableShards(t)
+		a, b := nodes[0], nodes[1]
+		large := store.TableOptions{Name: "a", Prefix: "a:", Capacity: 1 << 20}
+		b.node.st.SetFilterMaxMemory(1 << 20)
+		create := func() error { return a.keeper.CreateTable(large) }
+		await(t, "the reason", func() bool {
+			err := create()
+			return errors.Is(err, store.ErrUndecided) && strings.Contains(err.Error(), fmt.Sprintf("%.8s", id(100))) && strings.Contains(err.Error(), "filter memory")
 		})
-		want := ""
-		if partitions != nil {
-			want = id(200)
+		await(t, "the others have it", func() bool { return len(a.node.st.Tables()) == 2 && len(nodes[2].node.st.Tables()) == 2 })
+		if err := b.keeper.CreateTable(large); !errors.Is(err, store.ErrUndecided) || len(b.node.st.Tables()) != 1 {
+			t.Errorf("at the shard itself: %v", err)
 		}
-		if lacks, _ := a.keeper.lacks(c.Tables.Version); lacks != want {
-			t.Errorf("partitions %v: %q lacks the tables, want %q", partitions, lacks, want)
+		large.Name, large.Prefix = "b", "b:"
+		if err := settled(t, func() error { return b.keeper.CreateTable(large) }); !errors.Is(err, store.ErrOutOfMemory) {
+			t.Errorf("one that the node that is asked has no room for: %v", err)
 		}
-	}
+		b.node.st.SetFilterMaxMemory(1 << 30)
+		await(t, "it has room", func() bool { return len(b.node.st.Tables()) == 2 })
+		large.Name, large.Prefix = "a", "a:"
+		must(t, settled(t, create))
+		wantTables(t, nodes, "a")
+
+		// A shard that has partitions counts before anybody has begun it, one that has none does not.
+		c := g.nodes[0].meta.Configuration()
+		for _, partitions := range [][]Range{nil, {{8, 15}}} {
+			g.configure(g.nodes[0], func(c *Configuration) error {
+				c.Shards[1].Partitions = []Range{{8, 15}}
+				if len(c.Shards) < 4 {
+					c.Shards = append(c.Shards, Shard{ID: id(200), Epoch: 1})
+				}
+				if c.Shards[3].Partitions = partitions; partitions != nil {
+					c.Shards[1].Partitions = nil
+				}
+				return nil
+			})
+			want := ""
+			if partitions != nil {
+				want = id(200)
+			}
+			if lacks, _ := a.keeper.lacks(c.Tables.Version); lacks != want {
+				t.Errorf("partitions %v: %q lacks the tables, want %q", partitions, lacks, want)
+			}
+		}
+	})
 }
 
 // TestTablesOutgrowNothing makes as many large changes one after the other as the node's own values have no
 // room for at once.
 func TestTablesOutgrowNothing(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	for i := range 40 {
-		next := longTables(maxTables - 500)
-		next[0].Window += time.Duration(i+1) * time.Second
-		n := g.nodes[i%3]
-		g.configure(n, func(c *Configuration) error {
-			if want := uint64(4 + i); c.Tables.Version < want {
-				c.Tables = Tables{Version: want, Set: next}
-			}
-			return nil
-		})
-		for _, n := range g.nodes {
-			if n.meta.raft.State() == raft.Leader {
-				n.meta.log.mu.Lock()
-				if size := n.meta.log.size; size > 3*maxConfiguration+1000 {
-					t.Errorf("the leader's log has %d bytes", size)
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		for i := range 40 {
+			next := longTables(maxTables - 500)
+			next[0].Window += time.Duration(i+1) * time.Second
+			n := g.nodes[i%3]
+			g.configure(n, func(c *Configuration) error {
+				if want := uint64(4 + i); c.Tables.Version < want {
+					c.Tables = Tables{Version: want, Set: next}
 				}
-				n.meta.log.mu.Unlock()
+				return nil
+			})
+			for _, n := range g.nodes {
+				if n.meta.raft.State() == raft.Leader {
+					n.meta.log.mu.Lock()
+					if size := n.meta.log.size; size > 3*maxConfiguration+1000 {
+						t.Errorf("the leader's log has %d bytes", size)
+					}
+					n.meta.log.mu.Unlock()
+				}
 			}
 		}
-	}
-	for _, n := range g.nodes {
-		await(t, "all know the last one", func() bool { return n.meta.Configuration().Tables.Version == 43 })
-	}
-	g.nodes[0].stop()
-	g.nodes[0].listen()
-	g.nodes[0].start(false)
-	await(t, "it is known after a restart", func() bool { return g.nodes[0].meta.Configuration().Tables.Version == 43 })
+		for _, n := range g.nodes {
+			await(t, "all know the last one", func() bool { return n.meta.Configuration().Tables.Version == 43 })
+		}
+		g.nodes[0].stop()
+		g.nodes[0].listen()
+		g.nodes[0].start(false)
+		await(t, "it is known after a restart", func() bool { return g.nodes[0].meta.Configuration().Tables.Version == 43 })
+	})
 }
 
 // TestFounderBringsTables: a cluster begins with the tables of its founder, and with a version that the
@@ -256,15 +262,17 @@ func TestFounderBringsTables(t *testing.T) {
 
 // TestMetaCatchesUp: a node that asks for the newest configuration knows every change that was answered before.
 func TestMetaCatchesUp(t *testing.T) {
-	g := newMetaGroup(t, 3)
-	for i := range 20 {
-		name := fmt.Sprint("name", i)
-		g.configure(g.nodes[i%3], rename(id(1), name))
-		for _, n := range g.nodes {
-			await(t, "the newest", func() bool { return n.meta.CatchUp(t.Context()) == nil })
-			if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
-				t.Fatalf("change %d is not known: %+v", i, c.Member(id(1)))
+	virtual(t, func(t *testing.T) {
+		g := newMetaGroup(t, 3)
+		for i := range 20 {
+			name := fmt.Sprint("name", i)
+			g.configure(g.nodes[i%3], rename(id(1), name))
+			for _, n := range g.nodes {
+				await(t, "the newest", func() bool { return n.meta.CatchUp(t.Context()) == nil })
+				if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
+					t.Fatalf("change %d is not known: %+v", i, c.Member(id(1)))
+				}
 			}
 		}
-	}
+	})
 }

@@ -145,135 +145,140 @@ func TestMoveIsTakenBack(t *testing.T) {
 // TestAdoptionOfAnEarlierMove: a partition was adopted for a move that was taken back, and moves again before the target has noticed. What
 // was adopted is not taken for what is to come (G2).
 func TestAdoptionOfAnEarlierMove(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	from.mover(t)
-	move = moves(t, g, move, from, to)
-	a := opened(t, to, move)
-	a.adopted(t, a.handOver(t))
-	stay(t, g, from)
-	answers(t, from, key, "2", 2, true)
-	again := moves(t, g, Move{Partition: 3, From: from.shard, To: to.shard}, from, to)
-	if b := a.m.newArrival(again); b.isHere() {
-		t.Error("it is taken for here")
-	}
-	to.mover(t)
-	await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
-	answers(t, to, key, "2", 2, false)
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		from.mover(t)
+		move = moves(t, g, move, from, to)
+		a := opened(t, to, move)
+		a.adopted(t, a.handOver(t))
+		stay(t, g, from)
+		answers(t, from, key, "2", 2, true)
+		again := moves(t, g, Move{Partition: 3, From: from.shard, To: to.shard}, from, to)
+		if b := a.m.newArrival(again); b.isHere() {
+			t.Error("it is taken for here")
+		}
+		to.mover(t)
+		await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
+		answers(t, to, key, "2", 2, false)
+	})
 }
 
 // TestHandOverForAnotherMove: the source hands over only for the move that it knows itself.
 func TestHandOverForAnotherMove(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	m := from.mover(t)
-	move = moves(t, g, move, from, to)
-	asker := Identity{Node: to.id}
-	for _, epoch := range []uint64{0, move.Epoch - 1, move.Epoch + 1} {
-		if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch}, asker); err == nil {
-			t.Fatalf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		m := from.mover(t)
+		move = moves(t, g, move, from, to)
+		asker := Identity{Node: to.id}
+		for _, epoch := range []uint64{0, move.Epoch - 1, move.Epoch + 1} {
+			if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch}, asker); err == nil {
+				t.Fatalf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
+			}
 		}
-	}
-	answers(t, from, key, "2", 2, true)
-	await(t, "it is handed over", func() bool {
-		_, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: move.Epoch}, asker)
-		return err == nil
+		answers(t, from, key, "2", 2, true)
+		await(t, "it is handed over", func() bool {
+			_, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: move.Epoch}, asker)
+			return err == nil
+		})
+		refused(t, from, key)
 	})
-	refused(t, from, key)
 }
 
 // TestOlderConfiguration: a leader that knows only a configuration before the move neither serves nor deletes what is held for it.
 func TestOlderConfiguration(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	from.mover(t)
-	older := from.meta.Configuration()
-	move = moves(t, g, move, from, to)
-	a := opened(t, to, move)
-	a.adopted(t, a.handOver(t))
-	for _, n := range []*tableNode{from, to} {
-		if ended, err := endMove(n.node.st, &older, n.shard, 3); ended || err != nil {
-			t.Errorf("the move is ended: %v", err)
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		from.mover(t)
+		older := from.meta.Configuration()
+		move = moves(t, g, move, from, to)
+		a := opened(t, to, move)
+		a.adopted(t, a.handOver(t))
+		for _, n := range []*tableNode{from, to} {
+			if ended, err := endMove(n.node.st, &older, n.shard, 3); ended || err != nil {
+				t.Errorf("the move is ended: %v", err)
+			}
+			refused(t, n, key)
 		}
-		refused(t, n, key)
-	}
-	if to.node.st.Vacant(3) {
-		t.Error("what was adopted is deleted")
-	}
+		if to.node.st.Vacant(3) {
+			t.Error("what was adopted is deleted")
+		}
+	})
 }
 
 // TestReceivedIsDropped: what a node of the target has received goes when the move is taken back, but not before the leader of its shard
 // knows that: until then it may count on it.
 func TestReceivedIsDropped(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, _ := newMove(t)
-	from.mover(t)
-	move = moves(t, g, move, from, to)
-	a := opened(t, to, move)
-	received := func() uint64 {
-		last, err := to.node.st.Received(3)
-		must(t, err)
-		return last
-	}
-	stay(t, g, from, to)
-	version := to.meta.Configuration().Version
-	says := func(version uint64) bool {
-		answer, _, err := a.m.answer(moveQuestion{Verb: moveReceived, Partition: 3, Version: version}, Identity{Node: to.id})
-		must(t, err)
-		return answer.Leads
-	}
-	a.m.following[move.From] = a
-	await(t, "the target has a leader", to.node.Leads)
-	if says(version) {
-		t.Error("it says that it leads while it may have the partition adopted")
-	}
-	delete(a.m.following, move.From)
-	if says(version + 1) {
-		t.Error("it says that it leads, and does not know that the move was taken back")
-	}
-	if received() == 0 {
-		t.Fatal("nothing was received")
-	}
-	await(t, "it is given up", a.giveUp)
-	if received() != 0 || a.in != nil {
-		t.Error("what was received is there")
-	}
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, _ := newMove(t)
+		from.mover(t)
+		move = moves(t, g, move, from, to)
+		a := opened(t, to, move)
+		received := func() uint64 {
+			last, err := to.node.st.Received(3)
+			must(t, err)
+			return last
+		}
+		stay(t, g, from, to)
+		version := to.meta.Configuration().Version
+		says := func(version uint64) bool {
+			answer, _, err := a.m.answer(moveQuestion{Verb: moveReceived, Partition: 3, Version: version}, Identity{Node: to.id})
+			must(t, err)
+			return answer.Leads
+		}
+		a.m.following[move.From] = a
+		await(t, "the target has a leader", to.node.Leads)
+		if says(version) {
+			t.Error("it says that it leads while it may have the partition adopted")
+		}
+		delete(a.m.following, move.From)
+		if says(version + 1) {
+			t.Error("it says that it leads, and does not know that the move was taken back")
+		}
+		if received() == 0 {
+			t.Fatal("nothing was received")
+		}
+		await(t, "it is given up", a.giveUp)
+		if received() != 0 || a.in != nil {
+			t.Error("what was received is there")
+		}
 
-	// If it is to come again it is kept.
-	move = moves(t, g, move, from, to)
-	a = opened(t, to, move)
-	a.move.Epoch--
-	if !a.giveUp() || received() == 0 {
-		t.Error("what is to come again is dropped")
-	}
-	b := a.m.newArrival(move)
-	t.Cleanup(b.cancel)
-	b.connected(t, "it goes on", b.open)
-	if b.bytes > 0 {
-		t.Error("the file was fetched once more")
-	}
+		// If it is to come again it is kept.
+		move = moves(t, g, move, from, to)
+		a = opened(t, to, move)
+		a.move.Epoch--
+		if !a.giveUp() || received() == 0 {
+			t.Error("what is to come again is dropped")
+		}
+		b := a.m.newArrival(move)
+		t.Cleanup(b.cancel)
+		b.connected(t, "it goes on", b.open)
+		if b.bytes > 0 {
+			t.Error("the file was fetched once more")
+		}
+	})
 }
 
 // TestBlockedMove: a partition whose shard does not answer holds up no other shard's.
 func TestBlockedMove(t *testing.T) {
-	t.Parallel()
-	g, from, to, move, key := newMove(t)
-	var blocked string
-	g.configure(g.nodes[0], func(c *Configuration) error {
-		if len(c.Moves) > 0 {
-			return nil // it is asked again
+	virtual(t, func(t *testing.T) {
+		g, from, to, move, key := newMove(t)
+		var blocked string
+		g.configure(g.nodes[0], func(c *Configuration) error {
+			if len(c.Moves) > 0 {
+				return nil // it is asked again
+			}
+			blocked = c.Shards[2].ID
+			c.Shard(from.shard).set(5, false)
+			c.Shard(blocked).set(5, true)
+			return c.moves(MoveRequest{Partitions: []int{5}, To: to.shard})
+		})
+		from.mover(t)
+		to.mover(t)
+		moves(t, g, move, from, to)
+		await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
+		answers(t, to, key, "1", 1, false)
+		if c := to.meta.Configuration(); c.Move(5) == nil || c.Owner(5).ID != blocked {
+			t.Error("a shard that does not answer has given its partition")
 		}
-		blocked = c.Shards[2].ID
-		c.Shard(from.shard).set(5, false)
-		c.Shard(blocked).set(5, true)
-		return c.moves(MoveRequest{Partitions: []int{5}, To: to.shard})
 	})
-	from.mover(t)
-	to.mover(t)
-	moves(t, g, move, from, to)
-	await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
-	answers(t, to, key, "1", 1, false)
-	if c := to.meta.Configuration(); c.Move(5) == nil || c.Owner(5).ID != blocked {
-		t.Error("a shard that does not answer has given its partition")
-	}
 }

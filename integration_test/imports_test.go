@@ -38,8 +38,8 @@ var mayImport = map[string]string{
 	"node":                  "cluster commands commands/acl persistence persistence/disk persistence/oplog regions server store",
 	"internal/sim":          "cluster node persistence/crashtest resp server store",
 	"internal/longlock":     "",
-	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
-	"persistence/oplog":     "persistence/crashtest persistence/disk",
+	"persistence":           "persistence/crashtest persistence/disk persistence/oplog internal/longlock",
+	"persistence/oplog":     "persistence/crashtest persistence/disk internal/longlock",
 	"persistence/disk":      "",
 	"persistence/crashtest": "",
 }

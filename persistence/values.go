@@ -9,11 +9,11 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
@@ -39,7 +39,7 @@ const (
 // A full disk does not matter. Safe for concurrent use.
 type Values struct {
 	name       string // of the file
-	mu         sync.Mutex
+	mu         longlock.Mutex
 	file       vfs.File
 	generation uint64
 	values     map[string][]byte

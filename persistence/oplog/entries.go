@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
@@ -71,8 +71,8 @@ type entryPlace struct {
 // writer had applied: these entries are committed, and are never cut. So the sections in
 // entries are seen by Read up to there, and no others are.
 type entries struct {
-	writing sync.Mutex // held, before mu, by who appends or deletes entries
-	scratch []byte     // of who writes
+	writing longlock.Mutex // held, before mu, by who appends or deletes entries
+	scratch []byte         // of who writes
 
 	// The log's mu guards the rest.
 	next    uint64       // the index that follows; 0: none is known, and none was ever written

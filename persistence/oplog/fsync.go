@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
@@ -230,7 +231,7 @@ type syncedFile struct {
 	synced  atomic.Int64 // bytes that a real fsync has covered
 	ages    ages
 
-	mu     sync.Mutex // held during a real fsync
+	mu     longlock.Mutex // held during a real fsync
 	closed bool
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
@@ -100,20 +101,20 @@ type Log struct {
 	written  uint64    // the place up to which Wait returns
 
 	file      *syncedFile
-	header    header       // of file
-	pos       int64        // where in file the next record begins
-	filled    int64        // up to where file has blocks
-	room      atomic.Int64 // of these, bytes that nobody has reserved (room.go)
-	extending sync.Mutex   // held, before mu, by who extends or leaves file
+	header    header         // of file
+	pos       int64          // where in file the next record begins
+	filled    int64          // up to where file has blocks
+	room      atomic.Int64   // of these, bytes that nobody has reserved (room.go)
+	extending longlock.Mutex // held, before mu, by who extends or leaves file
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition, as segment.last: below it records are obsolete
 	holds     map[string]*Hold
-	trimming  sync.Mutex // held, before mu, by who gives files up, or keeps them
-	ending    bool       // the last of them is still being ended
-	prepareAt int64      // the position from which on the next file is prepared
-	next      *nextFile  // the file after this one, being prepared or ready
-	recycled  []string   // names of files to be used again
+	trimming  longlock.Mutex // held, before mu, by who gives files up, or keeps them
+	ending    bool           // the last of them is still being ended
+	prepareAt int64          // the position from which on the next file is prepared
+	next      *nextFile      // the file after this one, being prepared or ready
+	recycled  []string       // names of files to be used again
 	preparing sync.WaitGroup
 	entries   entries // of a replicated log
 }
