@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -261,5 +262,16 @@ func TestHeardOfALeaderThatHasBegun(t *testing.T) {
 		if got := transport.Heard(); got.Begun != c.want || got.Commit != c.commit {
 			t.Errorf("%+v: %+v was heard, want begun: %v", c, got, c.want)
 		}
+	}
+}
+
+// TestMoment: a moment does not move when the machine gets another time.
+func TestMoment(t *testing.T) {
+	var m moment
+	if !m.get().IsZero() {
+		t.Error("there is a moment already")
+	}
+	if m.set(time.Now()); !strings.Contains(m.get().String(), " m=") { // it has a monotonic reading
+		t.Error("another time of the machine would make it earlier or later")
 	}
 }

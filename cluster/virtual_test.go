@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // virtual runs a test on virtual time: timers fire when every goroutine waits, however busy the machine is. It does so in a process of
@@ -42,8 +43,11 @@ func virtual(t *testing.T, test func(t *testing.T)) {
 	for name := range strings.SplitSeq(t.Name(), "/") {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
-	args := []string{"-test.run", strings.Join(names, "/"), "-test.v", "-test.timeout", "5m"}
-	child := exec.Command(self, args...)
+	limit := 5 * time.Minute // of real time: the clock of a bubble stands still when a goroutine waits for a lock for ever
+	if end, ok := t.Deadline(); ok {
+		limit = min(limit, time.Until(end)-5*time.Second)
+	}
+	child := exec.Command(self, "-test.run", strings.Join(names, "/"), "-test.v", "-test.timeout", limit.String())
 	child.Env = append(os.Environ(), variable+"="+t.Name())
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
