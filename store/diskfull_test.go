@@ -181,7 +181,7 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 			m := &fullModel{t: t, disk: crashtest.NewFullDisk(vfs.NewMem()), clock: newFakeClock(), fsync: fsync,
 				rnd: rand.New(rand.NewPCG(seed, 1)), values: make(map[string]int64), items: make(map[string]bool)}
 			m.open()
-			for round := range max(6, 30/slowdown) {
+			for round := range max(6, 12/slowdown) {
 				m.full = round%2 == 1
 				if m.full {
 					m.disk.Fill(m.rnd.Int64N(200 << 10))

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	linHistories = flag.Int("lin.histories", max(3, 12/slowdown), "histories that TestLinearizable checks")
+	linHistories = flag.Int("lin.histories", max(2, 4/slowdown), "histories that TestLinearizable checks")
 	linRunSeed   = flag.Uint64("lin.seed", 0, "seed of the first history; 0: random")
 )
 
