@@ -74,12 +74,6 @@ func (h *hosts) run(name string, args ...string) {
 	}
 }
 
-// deafen drops what a host is sent by others.
-func (h *hosts) deafen(i int, to ...int) { h.drop(i, "INPUT", "-s", to) }
-
-// mute drops what a host sends to others.
-func (h *hosts) mute(i int, to ...int) { h.drop(i, "OUTPUT", "-d", to) }
-
 // drop drops packets at a host: a chain, what is before the others' addresses, and more that packets must match.
 func (h *hosts) drop(i int, chain, which string, others []int, more ...string) {
 	h.t.Helper()
