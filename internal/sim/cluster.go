@@ -53,21 +53,22 @@ const (
 // goes the way it goes for users: servers speak RESP, clients follow MOVED, and the cluster is made and changed by CLUSTER
 // FBFKV.
 type clusterWorld struct {
-	w       *World
-	shards  int
-	id      string
-	load    *Workload
-	nemesis *Nemesis
-	changes atomic.Bool    // an administrator changes the cluster
-	running sync.WaitGroup // clients
-	result  Result
+	w        *World
+	shards   int
+	id       string
+	machines []*Machine // all of the world, unless the cluster is one of several regions
+	load     *Workload
+	nemesis  *Nemesis
+	changes  atomic.Bool    // an administrator changes the cluster
+	running  sync.WaitGroup // clients
+	result   Result
 }
 
 // RunCluster runs the scenario of a cluster, in a bubble.
 func RunCluster(o Options) Result {
 	w := NewWorld(o.Seed, o.Log)
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
-	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w) }}
+	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w, c.machines) }}
 	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, c.faults())}
 	c.nemesis.Only(o.Only)
 	share := 1.0
@@ -161,7 +162,7 @@ func (a administrator) insist(what string, do func() error) bool {
 
 // describe writes to the log of the run what each machine says of itself.
 func (a administrator) describe() {
-	for _, m := range a.c.w.Machines() {
+	for _, m := range a.c.machines {
 		reply, err := a.client.Do(m.Address(clientPort), time.Second, "CLUSTER", "FBFKV", cluster.VerbInfo)
 		a.c.w.Say("machine %d: %v %v", m.Index(), reply, err)
 	}
@@ -170,7 +171,7 @@ func (a administrator) describe() {
 // anywhere sends a verb to one member after the other, until one has done it.
 func (a administrator) anywhere(verb string, request, answer any) error {
 	var all []error
-	for _, m := range a.c.w.Machines() {
+	for _, m := range a.c.machines {
 		err := a.ask(m, verb, request, answer)
 		if err == nil {
 			return nil
@@ -182,7 +183,7 @@ func (a administrator) anywhere(verb string, request, answer any) error {
 
 // configuration returns the newest configuration that any machine knows.
 func (a administrator) configuration() (newest cluster.Configuration, err error) {
-	for _, m := range a.c.w.Machines() {
+	for _, m := range a.c.machines {
 		var info cluster.Info
 		if a.ask(m, cluster.VerbInfo, struct{}{}, &info) == nil && info.Configuration != nil && info.Configuration.Version > newest.Version {
 			newest = *info.Configuration
@@ -213,8 +214,10 @@ func (a administrator) add(m *Machine, shard string) bool {
 			return nil
 		}
 		var via []string
-		for _, o := range m.Others() {
-			via = append(via, o.Address(clusterPort))
+		for _, o := range a.c.machines {
+			if o != m {
+				via = append(via, o.Address(clusterPort))
+			}
 		}
 		if err := a.ask(m, cluster.VerbJoin, cluster.JoinRequest{Cluster: a.c.id, Via: via}, nil); err != nil {
 			return err
@@ -231,7 +234,7 @@ func (a administrator) add(m *Machine, shard string) bool {
 		if err != nil {
 			return err
 		}
-		for _, o := range a.c.w.Machines() {
+		for _, o := range a.c.machines {
 			var info cluster.Info
 			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled && info.Configuration.Version >= newest.Version {
 				return nil
@@ -244,9 +247,9 @@ func (a administrator) add(m *Machine, shard string) bool {
 // found makes the cluster.
 func (c *clusterWorld) found() {
 	for range replicas * c.shards {
-		c.w.Add(c.boot)
+		c.machines = append(c.machines, c.w.Add(c.boot))
 	}
-	machines, a := c.w.Machines(), c.administrator()
+	machines, a := c.machines, c.administrator()
 	for _, m := range machines {
 		m.Start()
 		<-m.Life().Up
@@ -271,7 +274,7 @@ func (c *clusterWorld) found() {
 
 // target returns a machine that leads a shard, more often than not.
 func (c *clusterWorld) target() *Machine {
-	machines := c.w.Machines()
+	machines := c.machines
 	m := machines[c.w.Intn(len(machines))]
 	if leaders := c.leaders(); len(leaders) > 0 && c.w.Chance(0.5) {
 		m = leaders[c.w.Intn(len(leaders))]
@@ -281,7 +284,7 @@ func (c *clusterWorld) target() *Machine {
 
 // leaders returns the machines that lead a shard.
 func (c *clusterWorld) leaders() (leaders []*Machine) {
-	for _, m := range c.w.Machines() {
+	for _, m := range c.machines {
 		if p, _ := m.Running(); p != nil {
 			if n := p.(*serverProcess).Shard(); n != nil && n.Leads() {
 				leaders = append(leaders, m)
@@ -308,7 +311,7 @@ func (c *clusterWorld) soothe() {
 
 // awaitAnswers waits until operations of all shards are answered, for a minute.
 func (c *clusterWorld) awaitAnswers(since string) {
-	r := newRouter(c.w)
+	r := newRouter(c.w, c.machines)
 	end := time.Now().Add(time.Minute)
 	for i := range 4 * c.shards { // of many slots, since partitions move
 		o, send := c.load.Count(i, fmt.Sprint("after-", c.w.Now(), "-", i))
@@ -317,7 +320,7 @@ func (c *clusterWorld) awaitAnswers(since string) {
 			if time.Now().After(end) {
 				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
 			}
-			for _, m := range c.w.Machines() {
+			for _, m := range c.machines {
 				m.Start()
 			}
 		}
@@ -328,7 +331,7 @@ func (c *clusterWorld) awaitAnswers(since string) {
 func (c *clusterWorld) check() {
 	c.load.Again()
 	facts := c.load.Facts()
-	for _, m := range c.w.Machines() {
+	for _, m := range c.machines {
 		c.compare(m, facts)
 	}
 }

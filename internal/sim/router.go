@@ -9,18 +9,20 @@ import (
 // router is a Sender of the scenario of a cluster. It follows MOVED.
 type router struct {
 	*Client
-	w  *World
-	at map[string]string // by key: the address of the server that had it last
+	w        *World
+	machines []*Machine        // of the cluster
+	at       map[string]string // by key: the address of the server that had it last
 }
 
-func newRouter(w *World) *router { return &router{NewClient(w), w, make(map[string]string)} }
+func newRouter(w *World, machines []*Machine) *router {
+	return &router{NewClient(w), w, machines, make(map[string]string)}
+}
 
 // Send implements Sender.
 func (r *router) Send(key string, patience time.Duration, commands ...[]string) (replies []any, from string, err error) {
 	to := r.at[key]
 	if to == "" {
-		machines := r.w.Machines()
-		to = machines[r.w.Intn(len(machines))].Address(clientPort)
+		to = r.machines[r.w.Intn(len(r.machines))].Address(clientPort)
 	}
 	if replies, err = r.Client.Send(to, patience, commands...); err != nil {
 		delete(r.at, key)
