@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -141,7 +142,7 @@ type Mesh struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	mu    sync.Mutex // of peers; held while they change
+	mu    longlock.Mutex // of peers; held while they change, which waits for those that end
 	peers map[peerKey]*peer
 
 	acquainted acquainted

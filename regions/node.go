@@ -37,9 +37,9 @@ type Node struct {
 		why  string // it is held up
 	}
 
-	mu   sync.Mutex
-	mesh *Mesh // nil: the store is no member
-	why  error // it cannot follow the members
+	mu   longlock.Mutex // as it is held while the members are followed
+	mesh *Mesh          // nil: the store is no member
+	why  error          // it cannot follow the members
 }
 
 // Open begins to read the other regions at the addresses that the members of the store have;

@@ -3,8 +3,8 @@ package store
 import (
 	"maps"
 	"slices"
-	"sync"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -18,7 +18,7 @@ import (
 // taking is what a partition has taken and not logged. Its lock is held while something is
 // taken, and is taken before the partition's.
 type taking struct {
-	mu    sync.Mutex
+	mu    longlock.Mutex
 	ahead map[RegionSource]uint64 // how far each source has been taken, if that is more than its cursor
 	// proved has the positions of these that their sources have proved.
 	proved map[RegionSource]Position
