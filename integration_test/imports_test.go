@@ -36,7 +36,7 @@ var mayImport = map[string]string{
 	"fbf/internal/frame":    "",
 	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store server/peercert server/tlstest internal/longlock",
 	"node":                  "cluster commands commands/acl persistence persistence/disk persistence/oplog regions server store",
-	"internal/sim":          "cluster node persistence/crashtest resp server store",
+	"internal/sim":          "cluster node persistence/crashtest regions resp server store",
 	"internal/longlock":     "",
 	"persistence":           "persistence/crashtest persistence/disk persistence/oplog internal/longlock",
 	"persistence/oplog":     "persistence/crashtest persistence/disk internal/longlock",

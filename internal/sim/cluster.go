@@ -13,6 +13,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/server"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // Options say how a scenario is run.
@@ -56,7 +57,8 @@ type clusterWorld struct {
 	w        *World
 	shards   int
 	id       string
-	machines []*Machine // all of the world, unless the cluster is one of several regions
+	machines []*Machine           // all of the world, unless the cluster is one of several regions
+	tune     func(*store.Options) // nil: nothing more than in each scenario
 	load     *Workload
 	nemesis  *Nemesis
 	changes  atomic.Bool    // an administrator changes the cluster
@@ -69,7 +71,7 @@ func RunCluster(o Options) Result {
 	w := NewWorld(o.Seed, o.Log)
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
 	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w, c.machines) }}
-	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, c.faults())}
+	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
 	c.nemesis.Only(o.Only)
 	share := 1.0
 	if o.Swarm {
@@ -118,7 +120,7 @@ func (c *clusterWorld) rest() {
 func (c *clusterWorld) boot(l *Life) (Process, error) {
 	return bootServer(l, func(config *server.Config) {
 		config.Cluster.Enabled, config.Cluster.NodeTimeout = true, time.Second
-	})
+	}, c.tune)
 }
 
 // administrator changes the cluster, as `fbfkv cluster` does.
@@ -369,11 +371,6 @@ func (c *clusterWorld) compare(m *Machine, facts []Fact) {
 // faults returns the faults that a cluster can meet, and a lone machine cannot.
 func (c *clusterWorld) faults() []Fault {
 	return []Fault{
-		{"stop", 1, func(w *World, m *Machine) { c.stop(m) }},
-		{"crash-while-stopping", 2, func(w *World, m *Machine) {
-			m.Disk.CrashAfter(1 + w.Intn(200))
-			c.stop(m)
-		}},
 		{"hand-over", 4, func(w *World, m *Machine) {
 			w.Go(func() { c.handOver(m) })
 			if w.Chance(0.4) { // a machine crashes meanwhile
@@ -391,16 +388,6 @@ func (c *clusterWorld) faults() []Fault {
 				c.change(c.move)
 			}
 		}},
-	}
-}
-
-// stop ends a server as a signal does, and starts another later.
-func (c *clusterWorld) stop(m *Machine) {
-	if l := m.Life(); l != nil {
-		c.w.Go(func() {
-			m.Stop(l)
-			m.StartAfter(c.w.Mean(500 * time.Millisecond))
-		})
 	}
 }
 

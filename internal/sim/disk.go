@@ -49,6 +49,13 @@ func (d *Disk) PutBack(files *crashtest.Disk) {
 	d.files = files
 }
 
+// Files returns what a process would find that started now.
+func (d *Disk) Files() vfs.FS {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.files.Kill()
+}
+
 // CrashAfter makes the machine lose power before its n-th operation from now; 0: it does not.
 func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
 
@@ -73,7 +80,9 @@ func (d *Disk) mount(l *Life) vfs.FS {
 		if l.Dead() || !d.broken.Load() {
 			return nil
 		}
-		l.Hurt()
+		if l.Hurt(); l.Failed != nil {
+			l.failed.Do(l.Failed)
+		}
 		return syscall.EIO
 	})
 	d.space = crashtest.NewFullDisk(errorfs.Wrap(d.files, errorfs.InjectorFunc(func(errorfs.Op) error {

@@ -7,10 +7,10 @@
 //   - Machine: an address, a disk and a clock, on which one process after another lives (Life);
 //   - Nemesis: the table of faults, each with a weight;
 //   - Workload: what clients do, through a Sender, whatever the servers are;
-//   - History: what clients sent and were answered, checked as it grows.
+//   - History and RegionHistory: what clients sent and were answered, checked as it grows.
 //
-// A scenario connects them: it founds a shard, lets clients count, lets the nemesis strike, and checks that every
-// operation counted once. All goroutines of a world are in one bubble of testing/synctest, so time is virtual: it moves
+// A scenario connects them (RunCluster, RunRegions): it founds a cluster or regions, lets clients count, lets the nemesis strike, and
+// checks that every operation counted once. All goroutines of a world are in one bubble of testing/synctest, so time is virtual: it moves
 // when every goroutine waits for it, and an hour takes as long as what is done in it.
 //
 // What follows from that:

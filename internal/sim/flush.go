@@ -28,7 +28,7 @@ func (c *clusterWorld) flush() {
 		if err != nil {
 			return err
 		}
-		for _, m := range c.w.Machines() {
+		for _, m := range c.machines {
 			if at := config.At(m.Address(clientPort)); at != nil && !flushed[at.Shard] {
 				_, refused := a.client.Do(m.Address(clientPort), time.Second, "FLUSHALL")
 				flushed[at.Shard] = refused == nil
@@ -44,7 +44,7 @@ func (c *clusterWorld) flush() {
 			gone = append(gone, Fact{f.Query, "<nil>"})
 		}
 	}
-	for _, m := range c.w.Machines() {
+	for _, m := range c.machines {
 		c.compare(m, gone)
 	}
 	c.load = c.load.anew()

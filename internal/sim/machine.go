@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -31,15 +32,18 @@ type Machine struct {
 	off   bool // nobody starts it
 }
 
-// Add adds a machine, whose processes a function starts.
+// Add adds a machine, whose processes a function starts. One goroutine at a time may do so.
 func (w *World) Add(boot func(l *Life) (Process, error)) *Machine {
-	m := &Machine{World: w, Host: fmt.Sprintf("127.0.0.%d", len(w.machines)+1), index: len(w.machines), boot: boot}
+	n := len(w.Machines())
+	m := &Machine{World: w, Host: fmt.Sprintf("127.0.0.%d", n+1), index: n, boot: boot}
 	m.Disk = newDisk(func() {
 		l := m.Life()
 		if m.PowerOff(l, w.Intn(3)*50) {
 			m.StartAfter(w.Between(0, 3*time.Second))
 		}
 	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.machines = append(w.machines, m)
 	return m
 }
@@ -52,7 +56,7 @@ func (w *World) Client() *Life {
 // at returns the machine at an address, HOST:PORT; nil: there is none.
 func (w *World) at(address string) *Machine {
 	host, _, _ := net.SplitHostPort(address)
-	for _, m := range w.machines {
+	for _, m := range w.Machines() {
 		if m.Host == host {
 			return m
 		}
@@ -84,7 +88,10 @@ type Life struct {
 	FS      vfs.FS // the machine's disk
 	// Gone is closed when the process has ended, Up when its start has.
 	Gone, Up chan struct{}
+	// Failed is called when an fsync has failed, once; nil: the process ends by itself.
+	Failed func()
 
+	failed  sync.Once
 	process atomic.Pointer[Process]
 	dead    atomic.Bool
 	hurt    atomic.Bool
@@ -178,8 +185,8 @@ func (l *Life) Dial(ctx context.Context, to string) (net.Conn, error) {
 	return l.Machine.World.Network.dial(ctx, l, to)
 }
 
-// Exit ends the process because of an error, which must be the disk's. It does not return; the caller must hold no
-// mutex, unless the process is dead already.
+// Exit ends the process because of an error, which must be the disk's. It does not return: it ends the goroutine, and so
+// gives back mutexes for which others would stop the clock.
 func (l *Life) Exit(err error) {
 	w, m := l.Machine.World, l.Machine
 	if !l.Dead() {
@@ -191,7 +198,7 @@ func (l *Life) Exit(err error) {
 			m.StartAfter(w.Between(0, 2*time.Second))
 		}
 	}
-	select {}
+	runtime.Goexit()
 }
 
 // Kill ends a process as kill -9 does. It reports whether the process lived.

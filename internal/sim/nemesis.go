@@ -61,6 +61,7 @@ func (n *Nemesis) Strike() {
 		sum += f.Weight
 	}
 	if sum == 0 {
+		w.Fail("no fault can strike")
 		return
 	}
 	at := w.Intn(sum)
@@ -92,7 +93,7 @@ func crash(m *Machine, later time.Duration) {
 
 // Others returns the other machines.
 func (m *Machine) Others() (others []*Machine) {
-	for _, o := range m.World.machines {
+	for _, o := range m.World.Machines() {
 		if o != m {
 			others = append(others, o)
 		}
@@ -111,7 +112,7 @@ var MachineFaults = []Fault{
 	{"crash", 4, func(w *World, m *Machine) { crash(m, w.Mean(time.Second)) }},
 	{"crash-at-operation", 4, func(w *World, m *Machine) { m.Disk.CrashAfter(1 + w.Intn(60)) }},
 	{"crash-all", 1, func(w *World, m *Machine) {
-		for _, m := range w.machines {
+		for _, m := range w.Machines() {
 			crash(m, w.Mean(time.Second))
 			time.Sleep(w.Between(0, 2*time.Millisecond))
 		}

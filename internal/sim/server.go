@@ -21,8 +21,9 @@ const (
 	clusterPort = 17001
 )
 
-// bootServer starts the whole server, as the program does, on what the machine's disk holds.
-func bootServer(l *Life, change func(*server.Config)) (Process, error) {
+// bootServer starts the whole server, as the program does, on what the machine's disk holds. A scenario may change settings,
+// and the options of the store; nil: it does not.
+func bootServer(l *Life, change func(*server.Config), tune func(*store.Options)) (Process, error) {
 	m, started := l.Machine, time.Now()
 	config := server.DefaultConfig()
 	config.Dir, config.Port, config.Cluster.AnnounceIP = "d", clientPort, m.Host
@@ -41,6 +42,9 @@ func bootServer(l *Life, change func(*server.Config)) (Process, error) {
 			o.SnapshotInterval, o.LogFileSize, o.MaxLogBytes, o.MinFreeDisk = m.World.Between(500*time.Millisecond, 4*time.Second), 256<<10, 2<<20, 4<<20
 			o.RecordMemory, o.HotCounters, o.BlockCache = 64<<10, 16, 1<<20
 			o.Clock = func() (wall, running int64) { return m.Clock(), time.Since(started).Milliseconds() }
+			if tune != nil {
+				tune(o)
+			}
 		},
 		TuneCluster: func(o *cluster.Options) {
 			o.Fatal = l.Exit
@@ -67,6 +71,25 @@ func bootServer(l *Life, change func(*server.Config)) (Process, error) {
 		}
 	}()
 	return p, nil
+}
+
+// ServerFaults are the faults that any server may meet.
+var ServerFaults = []Fault{
+	{"stop", 1, func(_ *World, m *Machine) { stop(m) }},
+	{"crash-while-stopping", 2, func(w *World, m *Machine) {
+		m.Disk.CrashAfter(1 + w.Intn(200))
+		stop(m)
+	}},
+}
+
+// stop ends a server as a signal does, and starts another later.
+func stop(m *Machine) {
+	if l := m.Life(); l != nil {
+		m.World.Go(func() {
+			m.Stop(l)
+			m.StartAfter(m.World.Mean(500 * time.Millisecond))
+		})
+	}
 }
 
 // serverProcess is a server that runs.

@@ -26,6 +26,7 @@ type Workload struct {
 	History *History
 	Keys    int           // how many counters there are
 	Connect func() Sender // returns a client's connections
+	Refusal string        // another code of errors by which servers may refuse a command for a while; "": none
 
 	activities []activity
 	ended      atomic.Bool // clients send nothing new
@@ -135,7 +136,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	}
 	code, _, _ := strings.Cut(string(refused), " ")
 	switch code {
-	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT":
+	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", l.Refusal:
 		return false
 	case "UNKNOWN": // it has no opid
 		if slices.Contains([]string{"BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST"}, words[0]) {

@@ -108,7 +108,11 @@ func (w *World) Rand() *rand.Rand {
 }
 
 // Machines returns the machines, in the order in which they were added.
-func (w *World) Machines() []*Machine { return w.machines }
+func (w *World) Machines() []*Machine {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.machines
+}
 
 // Undo ends a fault after a while. Soothe waits for it.
 func (w *World) Undo(after time.Duration, undo func()) {
@@ -125,12 +129,12 @@ func (w *World) Go(run func()) { w.pending.Go(run) }
 // Soothe waits until all faults have ended, and starts every machine that is down.
 func (w *World) Soothe() {
 	w.Say("all faults end")
-	for _, m := range w.machines {
+	for _, m := range w.Machines() {
 		m.Disk.CrashAfter(0)
 		m.Start()
 	}
 	w.pending.Wait()
-	for _, m := range w.machines {
+	for _, m := range w.Machines() {
 		m.Disk.CrashAfter(0)
 		m.Start()
 	}

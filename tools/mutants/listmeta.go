@@ -7,7 +7,7 @@ var metaMutants = []mutant{
 		file:     "cluster/meta.go",
 		old:      "if !m.caughtUp() || !m.lookAfter() {",
 		new:      "if !m.lookAfter() {",
-		packages: "./internal/sim", tests: "TestSeeds", args: "-sim.worlds=16 -sim.faults=150 -sim.only=replace,crash,crash-at-operation,crash-two,hand-over,isolated",
+		packages: "./internal/sim", tests: "TestSeeds", args: "-sim.scenario=cluster -sim.worlds=16 -sim.faults=150 -sim.only=replace,crash,crash-at-operation,crash-two,hand-over,isolated",
 	},
 	{
 		guarantee: "R9", name: "a node goes by a configuration that it may forget",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -24,19 +25,23 @@ const worldLimit = 5 * time.Minute
 // tries is how often a smaller world may pass before it counts as sound.
 const tries = 3
 
+// scenarios are those that there are.
+var scenarios = []string{"cluster", "regions", "regioncluster"}
+
 // world says which world is run.
 type world struct {
-	seed   uint64
-	shards int
-	faults int
-	only   string
-	work   string
-	swarm  bool
+	scenario string
+	seed     uint64
+	shards   int
+	faults   int
+	only     string
+	work     string
+	swarm    bool
 }
 
 // args returns the flags of the test binary, and of this command.
 func (w world) args(prefix string) []string {
-	a := []string{prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "shards", strconv.Itoa(w.shards), prefix + "faults", strconv.Itoa(w.faults)}
+	a := []string{prefix + "scenario", w.scenario, prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "shards", strconv.Itoa(w.shards), prefix + "faults", strconv.Itoa(w.faults)}
 	if w.only != "" {
 		a = append(a, prefix+"only", w.only)
 	}
@@ -147,8 +152,9 @@ func (r *runner) report(w world, res result) {
 
 func main() {
 	var w world
+	flag.StringVar(&w.scenario, "scenario", "", "cluster, regions, or regioncluster: one of the regions is a cluster; \"\": with fresh seeds one after the other, else cluster")
 	flag.Uint64Var(&w.seed, "seed", 0, "run the world of this seed; 0: worlds of fresh seeds")
-	flag.IntVar(&w.shards, "shards", 0, "how many shards of three nodes there are; 0: three in each fourth world of fresh seeds, else one")
+	flag.IntVar(&w.shards, "shards", 0, "how many shards of three nodes a cluster has; 0: three in each fourth world of fresh seeds, else one")
 	flag.IntVar(&w.faults, "faults", 100, "how many faults strike in a world")
 	flag.StringVar(&w.only, "only", "", "names of faults, separated by commas: no others strike")
 	flag.StringVar(&w.work, "work", "", "what clients do, separated by commas: nothing else but counting")
@@ -176,7 +182,7 @@ func run(w world, length time.Duration, workers int, trace bool) error {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	if w.seed != 0 {
-		w.shards = max(w.shards, 1)
+		w.shards, w.scenario = max(w.shards, 1), cmp.Or(w.scenario, scenarios[0])
 		res := r.run(w, trace)
 		fmt.Print(res.text)
 		if !res.ok {
@@ -201,7 +207,8 @@ func (r *runner) fresh(w world, length time.Duration, workers int) error {
 			mu.Lock()
 			next := w
 			next.seed, next.swarm = first+uint64(worlds), w.swarm || worlds%2 == 1
-			if next.shards == 0 && worlds%4 == 3 {
+			next.scenario = cmp.Or(w.scenario, scenarios[worlds%len(scenarios)])
+			if next.shards == 0 && worlds%4 == 3 && next.scenario == scenarios[0] {
 				next.shards = 3
 			}
 			next.shards = max(next.shards, 1)

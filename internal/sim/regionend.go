@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// check sends every operation again, and compares the regions with each other and with what was sent.
+func (s *regionsWorld) check() {
+	s.again(func(i int) []*region { all := s.living(); return all[i%len(all):][:1] }) // what one region has lost, another one has
+	totals := s.history.Totals()
+	c := s.connect()
+	shown := func() {
+		for _, at := range s.living() {
+			for _, key := range slices.Sorted(maps.Keys(totals)) {
+				s.await(time.Minute, fmt.Sprint(at, " shows the sum of ", key), func() error {
+					if n := c.read(key, at); n != totals[key] {
+						return fmt.Errorf("it is %d, and %d operations were sent", n, totals[key])
+					}
+					return nil
+				})
+			}
+		}
+	}
+	shown()
+	o := s.operator()
+	for _, at := range s.living() {
+		s.await(time.Minute, fmt.Sprint(at, " agrees with the others"), func() error { return o.verify(at) })
+		s.await(time.Minute, fmt.Sprint(at, " is well"), func() error { return o.well(at) })
+	}
+	answers := s.again(func(int) []*region { return s.living() })
+	for op, values := range answers {
+		s.history.Last(op, values[0], values[1:])
+	}
+	shown()
+	for _, at := range s.living() {
+		for _, m := range at.machines {
+			if s.w.Failure() == "" && at.cluster == nil {
+				s.examine(m)
+			}
+		}
+	}
+}
+
+// again sends every operation again to some regions, until it is answered, and returns the answers.
+func (s *regionsWorld) again(to func(i int) []*region) map[*RegionOp][]int64 {
+	answers := make(map[*RegionOp][]int64)
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	ops := s.history.Ops()
+	for worker := range clients {
+		running.Go(func() {
+			c := s.connect()
+			for i := worker; i < len(ops) && s.w.Failure() == ""; i += clients {
+				for _, at := range to(i) {
+					s.await(time.Minute, fmt.Sprintf("%s %s is answered by %s although all is well", ops[i].Key, ops[i].ID, at), func() error {
+						value, ok := c.count(ops[i], at, time.Second)
+						if !ok {
+							return fmt.Errorf("it is not")
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						answers[ops[i]] = append(answers[ops[i]], value)
+						return nil
+					})
+				}
+			}
+		})
+	}
+	running.Wait()
+	return answers
+}
+
+// examine ends a server in one of the ways in which servers end, and checks the directory that it leaves, as `fbfkv check`
+// does.
+func (s *regionsWorld) examine(m *Machine) {
+	m.Off(true)
+	switch l := m.Life(); s.w.Intn(3) {
+	case 0:
+		m.Stop(l)
+	case 1:
+		m.Kill(l)
+	default:
+		m.PowerOff(l, s.w.Intn(3)*50)
+	}
+	r, err := store.Check(store.CheckOptions{Dir: "d", FS: m.Disk.Files()})
+	if err != nil || len(r.Problems) > 0 {
+		s.w.Fail("machine %d: its directory is damaged: %v %v", m.Index(), err, r.Problems)
+	}
+}

@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// faults returns the faults that regions can meet.
+func (s *regionsWorld) faults() []Fault {
+	return []Fault{
+		{"region-cut", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m)), w.Mean(2*time.Second)) }},
+		{"region-cut-long", 1, func(w *World, m *Machine) { // some need the state then
+			s.cut(s.of(m), s.but(s.of(m)), w.Between(5*time.Second, 20*time.Second))
+		}},
+		{"regions-apart", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m))[:1], w.Mean(3*time.Second)) }},
+		{"pause", 2, func(w *World, m *Machine) { w.Go(func() { s.pause(s.of(m)) }) }},
+		{"verify", 1, func(w *World, m *Machine) { w.Go(func() { _ = s.operator().verify(s.of(m)) }) }}, // it may not be able to
+		{"remove", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false) }) }},
+		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true) }) }},
+	}
+}
+
+// of returns the region of a machine; one at random: it is of none now.
+func (s *regionsWorld) of(m *Machine) *region {
+	all := s.living()
+	for _, r := range all {
+		for _, o := range r.machines {
+			if o == m {
+				return r
+			}
+		}
+	}
+	return all[s.w.Intn(len(all))]
+}
+
+// cut cuts the links between a region and others for a while, in one direction or both.
+func (s *regionsWorld) cut(r *region, others []*region, length time.Duration) {
+	to, from := true, true
+	switch s.w.Intn(4) {
+	case 0:
+		to = false
+	case 1:
+		from = false
+	}
+	do := func(change func(from, to *Machine)) {
+		for _, other := range others {
+			if to {
+				each(other, r, change)
+			}
+			if from {
+				each(r, other, change)
+			}
+		}
+	}
+	do(s.w.Network.Cut)
+	s.w.Undo(length, func() { do(s.w.Network.Heal) })
+}
+
+// pause lets a region read another one no more for a while.
+func (s *regionsWorld) pause(r *region) {
+	o := s.operator()
+	o.pause(r, s.but(r)[0])
+	time.Sleep(s.w.Mean(2 * time.Second))
+	o.insist("no region pauses", o.resume)
+}
+
+// change lets an operator change who is a region, one change at a time, and as often as there are numbers.
+func (s *regionsWorld) change(m *Machine, do func(r *region)) {
+	r := s.of(m)
+	s.mu.Lock()
+	made := s.made
+	s.mu.Unlock()
+	if r.cluster != nil || made >= maxRegions || s.changes.Swap(true) {
+		return
+	}
+	s.w.Go(func() {
+		defer s.changes.Store(false)
+		do(r)
+	})
+}
+
+// remove removes a region, and lets another server be the next one. If it is lost, so is what it has told nobody. Otherwise
+// the others have it.
+func (s *regionsWorld) remove(r *region, lost bool) {
+	o, m := s.operator(), r.machines[0]
+	drained := false
+	if lost {
+		if s.tellsState(r) { // an operation that is sent again may count twice then: REGIONS.md 9.8, of the issue "regions"
+			return
+		}
+		m.Off(true)
+		m.PowerOff(m.Life(), 0)
+	} else if drained = o.drain(r); s.w.Failure() != "" {
+		return
+	}
+	others := s.but(r)
+	heir := others[s.w.Intn(len(others))]
+	s.w.Say("%s is removed (lost %v, drained %v), and %s is its heir", r, lost, drained, heir)
+	if !o.insist(fmt.Sprint(r, " is removed"), func() error {
+		_, err := o.decide(others[s.w.Intn(len(others))], "REMOVE", heir.name, r.name)
+		return err
+	}) {
+		return
+	}
+	if drained {
+		s.history.Inherit(r, others)
+	}
+	s.mu.Lock()
+	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })
+	s.mu.Unlock()
+	if s.w.Chance(0.5) { // else it goes on, and nobody reads it
+		m.Off(true)
+		m.PowerOff(m.Life(), 0)
+	}
+	o.add(&region{machines: []*Machine{s.w.Add(s.boot)}})
+}
+
+// tellsState reports whether a region takes the state of another one.
+func (s *regionsWorld) tellsState(of *region) bool {
+	for _, at := range s.but(of) {
+		for _, m := range at.machines {
+			p, _ := m.Running()
+			if p == nil || p.(*serverProcess).Regions() == nil {
+				continue
+			}
+			mesh := p.(*serverProcess).Regions().Mesh()
+			if mesh == nil {
+				continue
+			}
+			for _, st := range mesh.Status() {
+				for _, r := range st.Ranges {
+					if st.Name == of.name && r.State != "" {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,300 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/server"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Of the scenarios of regions.
+const (
+	regionCount = 3
+	regionKeys  = 20
+	// maxRegions is how many there may be in the life of a world: numbers are never given again.
+	maxRegions = 14
+)
+
+// regionsWorld is the scenario of regions: servers that stand alone replicate to each other, and one of the regions may be
+// a cluster. Clients send each operation to any region, again after a timeout, and elsewhere. Everything goes the way it
+// goes for users: regions are made and changed by REGION, as `fbfkv region` does it.
+type regionsWorld struct {
+	w       *World
+	load    *Workload // only for what it makes of replies
+	history *RegionHistory
+	nemesis *Nemesis
+	changes atomic.Bool // an operator changes who is a region
+	ended   atomic.Bool // clients send nothing new
+
+	mu      sync.Mutex
+	regions []*region // in which clients count
+	made    int       // regions so far
+}
+
+// region is one region.
+type region struct {
+	name     string
+	machines []*Machine
+	cluster  *clusterWorld // nil: a server that stands alone
+}
+
+func (r *region) String() string { return r.name }
+
+// RunRegions runs the scenario of regions, in a bubble. With shards, the first region is a cluster.
+func RunRegions(o Options) Result {
+	w := NewWorld(o.Seed, o.Log)
+	s := &regionsWorld{w: w, history: NewRegionHistory(w), load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
+	s.found(o.Shards)
+	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target, Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
+	s.nemesis.Only(o.Only)
+	if o.Swarm {
+		s.nemesis.Swarm()
+	}
+	w.Say("faults: %s", s.nemesis.Names())
+	var running sync.WaitGroup
+	for i := range clients {
+		running.Go(func() { s.client(i) })
+	}
+	for s.nemesis.Struck < o.Faults && w.Failure() == "" {
+		s.nemesis.Strike()
+		if s.nemesis.Struck%sootheEvery == 0 || s.nemesis.Struck == o.Faults {
+			s.soothe()
+		}
+	}
+	s.ended.Store(true)
+	running.Wait()
+	if w.Failure() == "" {
+		s.check()
+	}
+	r := Result{World: w, Faults: s.nemesis.Struck, Kinds: s.nemesis.Names()}
+	r.Answered, r.AnsweredAgain, r.Read = s.history.Counts()
+	return r
+}
+
+// boot starts a server that stands alone. Regions need not have the same number of partitions. One whose disk has failed
+// refuses writes until somebody starts it again.
+func (s *regionsWorld) boot(l *Life) (Process, error) {
+	l.Failed = func() {
+		time.AfterFunc(s.w.Mean(2*time.Second), func() {
+			l.Machine.Stop(l)
+			l.Machine.Start()
+		})
+	}
+	return bootServer(l, func(c *server.Config) {
+		c.Partitions, c.AppendFsync = 4<<(l.Machine.Index()%3), "always"
+	}, s.tune)
+}
+
+// tune keeps so little of the log that a region which is cut off for a while needs the state.
+func (s *regionsWorld) tune(o *store.Options) { o.LogFileSize, o.RegionBacklog = 32<<10, 64<<10 }
+
+// found makes the regions.
+func (s *regionsWorld) found(shards int) {
+	for i := range regionCount {
+		r := &region{}
+		if i == 0 && shards > 0 {
+			r.cluster = &clusterWorld{w: s.w, shards: shards, id: cluster.NewID(), tune: s.tune}
+			r.cluster.found()
+			r.machines = r.cluster.machines
+		} else {
+			r.machines = []*Machine{s.w.Add(s.boot)}
+		}
+		if s.w.Failure() != "" || !s.operator().add(r) {
+			return
+		}
+	}
+	for _, a := range s.living() { // they are far from each other
+		for _, b := range s.living() {
+			if s.w.Chance(0.5) {
+				each(a, b, func(from, to *Machine) { s.w.Network.Slow(from, to, s.w.Mean(40*time.Millisecond)) })
+			}
+		}
+	}
+}
+
+// each calls fn for all links from one region to another.
+func each(a, b *region, fn func(from, to *Machine)) {
+	for _, from := range a.machines {
+		for _, to := range b.machines {
+			if a != b {
+				fn(from, to)
+			}
+		}
+	}
+}
+
+// living returns the regions in which clients count.
+func (s *regionsWorld) living() []*region {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.regions)
+}
+
+// but returns the others of them, in any order.
+func (s *regionsWorld) but(r *region) []*region {
+	others := slices.DeleteFunc(s.living(), func(o *region) bool { return o == r })
+	s.w.Rand().Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	return others
+}
+
+// target returns a machine of a region, each region as often as the others.
+func (s *regionsWorld) target() *Machine {
+	all := s.living()
+	machines := all[s.w.Intn(len(all))].machines
+	return machines[s.w.Intn(len(machines))]
+}
+
+// regionClient is one client of all regions.
+type regionClient struct {
+	*regionsWorld
+	rng     *rand.Rand
+	senders map[*region]Sender
+}
+
+func (s *regionsWorld) connect() *regionClient {
+	return &regionClient{s, s.w.Rand(), make(map[*region]Sender)}
+}
+
+// pick returns a region at random.
+func (c *regionClient) pick() *region {
+	all := c.living()
+	return all[c.rng.IntN(len(all))]
+}
+
+// do sends a command to a region, and reports whether it was answered; refused: it was certainly not carried out.
+func (c *regionClient) do(at *region, key string, patience time.Duration, words ...string) (reply any, ok, refused bool) {
+	if c.senders[at] == nil {
+		c.senders[at] = newRouter(c.w, at.machines)
+	}
+	replies, from, _ := c.senders[at].Send(key, patience, words)
+	if len(replies) == 0 {
+		return nil, false, false
+	}
+	if !c.load.settled(words, replies[0], from) {
+		err, _ := replies[0].(replyError)
+		return nil, false, strings.HasPrefix(string(err), "TRYAGAIN") || strings.HasPrefix(string(err), "READONLY") || strings.HasPrefix(string(err), "MOVED")
+	}
+	return replies[0], true, false
+}
+
+// count sends an operation to a region once, and reports whether it was answered, and with which value.
+func (c *regionClient) count(o *RegionOp, at *region, patience time.Duration) (value int64, ok bool) {
+	answer := c.history.Send(o, at)
+	reply, ok, refused := c.do(at, o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
+	if refused {
+		answer(0, false)
+	}
+	if !ok {
+		return 0, false
+	}
+	list, _ := reply.([]any)
+	if len(list) != 2 {
+		c.w.Fail("CINCRBY is answered %v by %s", reply, at)
+		return 0, false
+	}
+	value, _ = list[0].(int64)
+	answer(value, list[1] == int64(1))
+	return value, true
+}
+
+// read reads a counter in a region once. It returns -1 unless that is answered.
+func (c *regionClient) read(key string, at *region) int64 {
+	answer := c.history.Read(key, at)
+	reply, ok, _ := c.do(at, key, time.Second, "CGET", key)
+	if !ok {
+		return -1
+	}
+	value, _ := reply.(int64)
+	answer(value)
+	return value
+}
+
+// client increments and reads counters until the scenario ends.
+func (s *regionsWorld) client(number int) {
+	c, other := s.connect(), s.connect()
+	over := func() bool { return s.ended.Load() || s.w.Failure() != "" }
+	rest := func() { time.Sleep(time.Duration(c.rng.IntN(20_000)) * time.Microsecond) }
+	var ops []*RegionOp
+	for i := 0; !over(); i++ {
+		if c.rng.IntN(3) == 0 {
+			c.read(s.load.key(c.rng.IntN(regionKeys)), c.pick())
+		}
+		o := s.history.New(s.load.key(c.rng.IntN(regionKeys)), fmt.Sprint(number, "-", i))
+		ops = append(ops, o)
+		at := c.pick()
+		var twin sync.WaitGroup
+		if c.rng.IntN(4) == 0 {
+			to := c.pick()
+			twin.Go(func() { other.count(o, to, 3*time.Second) })
+		}
+		for !over() {
+			patience := 3 * time.Second
+			if c.rng.IntN(4) == 0 {
+				patience = time.Duration(c.rng.IntN(300)) * time.Millisecond
+			}
+			if _, ok := c.count(o, at, patience); ok {
+				break
+			}
+			if rest(); c.rng.IntN(2) == 0 || !slices.Contains(s.living(), at) {
+				at = c.pick()
+			}
+		}
+		twin.Wait()
+		if c.rng.IntN(3) == 0 {
+			c.count(ops[max(0, len(ops)-1-c.rng.IntN(50))], c.pick(), time.Second)
+		}
+		rest()
+	}
+}
+
+// await does something again until it is done, for a while.
+func (s *regionsWorld) await(limit time.Duration, what string, do func() error) {
+	for end := time.Now().Add(limit); s.w.Failure() == ""; time.Sleep(100 * time.Millisecond) {
+		err := do()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			s.w.Fail("stuck for %v: %s: %v", limit, what, err)
+			s.operator().describe()
+		}
+		for _, m := range s.w.Machines() {
+			m.Start()
+		}
+	}
+}
+
+// soothe ends all faults. Within a minute every region must answer, and show what the others have done.
+func (s *regionsWorld) soothe() {
+	s.w.Soothe()
+	c := s.connect()
+	marks := make(map[*region]*RegionOp)
+	for _, at := range s.living() {
+		o := s.history.New(fmt.Sprint("mark-", at, "-", s.w.Now()), "x")
+		marks[at] = o
+		s.await(time.Minute, fmt.Sprint(at, " answers after all faults ended"), func() error {
+			if _, ok := c.count(o, at, time.Second); !ok {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
+	for from, o := range marks {
+		for _, at := range s.living() {
+			s.await(time.Minute, fmt.Sprint(at, " shows what ", from, " did after all faults ended"), func() error {
+				if n := c.read(o.Key, at); n != 1 {
+					return fmt.Errorf("it shows %d", n)
+				}
+				return nil
+			})
+		}
+	}
+}
