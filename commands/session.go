@@ -64,13 +64,13 @@ type Session struct {
 	// QueryBuffer and OutputBuffer are the bytes in the connection's buffers, and SpareBuffer
 	// is the memory that these take beyond that; the server keeps them up to date if it likes.
 	QueryBuffer, OutputBuffer, SpareBuffer atomic.Int64
-	queued, monitored                      atomic.Int64 // bytes of the commands that MULTI has queued, and of those that MONITOR is to show
+	queued, monitored, watched             atomic.Int64 // bytes of the commands that MULTI has queued and MONITOR is to show, and of keys
 }
 
 // Held is how much memory the client makes the server hold: buffers for what it has sent and was not
-// carried out, and for what it has not read, and what MULTI has queued and MONITOR is to show. Safe for concurrent use.
+// carried out, and for what it has not read, and what MULTI, MONITOR and WATCH keep. Safe for concurrent use.
 func (s *Session) Held() int64 {
-	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() + s.monitored.Load()
+	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() + s.monitored.Load() + s.watched.Load()
 }
 
 // NoEvict reports whether the client stays connected whatever memory it holds (CLIENT NO-EVICT).
@@ -342,6 +342,8 @@ func doReset(c *Context) {
 	s.End()
 	*c.tx = transaction{}
 	c.watch.clear()
+	s.queued.Store(0)
+	s.watched.Store(0)
 	s.multi.Store(-1)
 	s.setName("")
 	s.noEvict.Store(false)

@@ -220,6 +220,7 @@ func (p *Pipeline) leaveMulti() {
 	p.watch.clear()
 	p.ses.multi.Store(-1)
 	p.ses.queued.Store(0)
+	p.ses.watched.Store(0)
 }
 
 // watches are the keys that a connection watches, with what the store noted of
@@ -295,11 +296,13 @@ func doWatch(c *Context) {
 		return
 	}
 	c.ok(c.watch.add(c.Store, c.Args[1:]))
+	c.Session.watched.Store(int64(c.watch.size))
 }
 
 // doUnwatch is UNWATCH.
 func doUnwatch(c *Context) {
 	c.watch.clear()
+	c.Session.watched.Store(0)
 	c.W.Status("OK")
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -184,4 +185,37 @@ func TestMemoryOfMonitors(t *testing.T) {
 	if evicted := s.commands.Info().EvictedClients; evicted != 1 {
 		t.Errorf("%d clients are evicted", evicted)
 	}
+}
+
+// TestMemoryOfWatchedKeys: the keys of WATCH count as the client's memory, until it watches them no more. So does the queue of MULTI,
+// which RESET ends, too.
+func TestMemoryOfWatchedKeys(t *testing.T) {
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet})
+	c := s.dial(t)
+	held := func() int64 { return s.commands.Info().ClientMemory }
+	watch := func() {
+		t.Helper()
+		args := []string{"WATCH"}
+		for i := range 20 {
+			args = append(args, strings.Repeat("x", 50_000)+fmt.Sprint(i))
+		}
+		c.expect("+OK", args...)
+		if held() < 1_000_000 {
+			t.Errorf("%d bytes are held", held())
+		}
+	}
+	for _, end := range [][]string{{"UNWATCH"}, {"RESET"}, {"MULTI", "EXEC"}, {"MULTI", "DISCARD"}} {
+		watch()
+		for _, command := range end {
+			c.do(command)
+		}
+		eventually(t, strings.Join(end, " "), func() bool { return held() < 500_000 })
+	}
+	c.expect("+OK", "MULTI")
+	c.expect("+QUEUED", "ECHO", strings.Repeat("x", 900_000))
+	if held() < 900_000 {
+		t.Errorf("%d bytes are held with a queue", held())
+	}
+	c.expect("+RESET", "RESET")
+	eventually(t, "RESET", func() bool { return held() < 500_000 })
 }

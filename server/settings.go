@@ -201,7 +201,7 @@ var limitSettings = []Setting{
 	}, {
 		Name: "maxmemory-clients", Group: GroupLimits, Default: "512mb", Mutable: true,
 		Doc: "How much memory all clients together may hold: the buffers of requests that are not complete or not carried out, " +
-			"commands queued by MULTI, and the buffers of replies that are not read. Beyond it the server disconnects the clients " +
+			"commands queued by MULTI, keys of WATCH, and the buffers of replies that are not read. Beyond it the server disconnects the clients " +
 			"that hold the most. It looks once a second. A client with CLIENT NO-EVICT is neither counted nor disconnected. 0 sets no limit.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxMemoryClients }, 0, 1<<40),
 	}, {

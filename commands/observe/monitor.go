@@ -134,7 +134,13 @@ func (t *Tap) add(line []byte) {
 }
 
 // note notes the memory that is held; t.mu is held.
-func (t *Tap) note() { t.held.Store(int64(cap(t.buf) + t.pushed)) }
+func (t *Tap) note() {
+	held := cap(t.buf) + t.pushed
+	if t.closed {
+		held = 0
+	}
+	t.held.Store(int64(held))
+}
 
 // signal wakes the goroutine; t.mu is held.
 func (t *Tap) signal() {

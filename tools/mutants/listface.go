@@ -326,6 +326,20 @@ var faceMutants = []mutant{
 		packages: "./commands/acl", tests: "TestFileIsReadAgain",
 	},
 	{
+		guarantee: "limits", name: "a queue that RESET has ended counts on",
+		file:     "commands/session.go",
+		old:      "	s.queued.Store(0)\n",
+		new:      "",
+		packages: "./server", tests: "TestMemoryOfWatchedKeys",
+	},
+	{
+		guarantee: "limits", name: "watched keys are not counted",
+		file:     "commands/session.go",
+		old:      " + s.watched.Load()",
+		new:      "",
+		packages: "./server", tests: "TestMemoryOfWatchedKeys",
+	},
+	{
 		guarantee: "limits", name: "what waits for a monitor is not counted",
 		file:     "commands/session.go",
 		old:      " + s.monitored.Load()",
