@@ -90,11 +90,11 @@ func (n *Net) isOfMajority() bool {
 	return f != nil && (*f)()
 }
 
-// heard takes in why another node refuses this one, which may be more than that the two do not talk.
-func (n *Net) heard(code answer) {
+// heard takes in why another node, from, refuses this one, which may be more than that the two do not talk.
+func (n *Net) heard(code answer, from string) {
 	switch {
 	case code == olderDirectory && !n.isOfMajority():
-		n.StandAside(errOlder)
+		n.Doubt(from)
 	case code == goesOn && !n.isOfMajority():
 		n.StandAside(errWentOn)
 	case code == removed && n.o.Removed != nil:

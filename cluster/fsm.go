@@ -166,7 +166,7 @@ const leastSkew = 500
 func (n *Node) startLeading() error {
 	n.leading.Lock()
 	defer n.leading.Unlock()
-	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != n.reign.Term || n.o.Net.Aside() != nil {
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != n.reign.Term || n.o.Net.Doubts() != nil {
 		return nil // another one's first command will follow
 	}
 	n.log.setReign(n.reign)

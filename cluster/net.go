@@ -99,11 +99,14 @@ type Net struct {
 	refused   refusals
 	end       atomic.Pointer[place] // SetEnd
 	aside     atomic.Pointer[error] // why it stands aside
+	doubt     atomic.Pointer[error] // why it doubts itself
 	takesPart atomic.Pointer[func() bool]
+	voters    atomic.Pointer[func() int]
 
 	mu       sync.Mutex
 	closed   bool
 	onAside  func()
+	says     map[string]struct{} // who says that this node's directory is older
 	handlers map[byte]func(net.Conn, Identity)
 	door     door // the handshakes of accepted connections
 	open     map[*peerConn]struct{}
@@ -166,16 +169,16 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Net{o: o, listener: l, self: self, handlers: map[byte]func(net.Conn, Identity){}, open: map[*peerConn]struct{}{}}
+	n := &Net{o: o, listener: l, self: self, handlers: map[byte]func(net.Conn, Identity){}, open: map[*peerConn]struct{}{}, says: map[string]struct{}{}}
 	if o.TLS == nil && o.Secret != "" {
 		if n.throwaway, err = throwaway(); err != nil {
 			return nil, err
 		}
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.Handle(KindOlder, func(c net.Conn, _ Identity) {
+	n.Handle(KindOlder, func(c net.Conn, from Identity) {
 		c.Close()
-		go n.StandAside(errOlder) // which waits for nobody, but ends this connection
+		n.Doubt(from.Node)
 	})
 	n.serving.Go(n.accept)
 	return n, nil

@@ -213,7 +213,7 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 		return peer, &refusal{code: code, cause: fmt.Sprintf("this node's program reads formats up to level %d, and the cluster "+
 			"writes a newer level: start this node with a newer program", h.from.format)}
 	case code != welcome:
-		n.heard(code)
+		n.heard(code, peer.String())
 		return peer, &refusal{code: code, cause: saidOfThis(code)}
 	case peer.cluster != h.from.cluster:
 		return peer, &refusal{code: otherCluster}

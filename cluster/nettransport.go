@@ -287,8 +287,8 @@ func saysNothing(r *raft.AppendEntriesRequest) bool {
 // call sends a request, and a snapshot if there is one, and reads the answer. A
 // connection that was kept may have broken long ago; then a new one is tried.
 func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time.Duration) error {
-	if t.silent.Load() && keepsAlive(request) {
-		return errSilent
+	if err := t.mute(request); err != nil {
+		return err
 	}
 	if err := t.settled(); err != nil {
 		return err
@@ -478,7 +478,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	select {
 	case answer = <-answers:
 		t.hears(request, answer)
-		return answer, nil
+		return t.given(request, answer), nil
 	case <-t.ctx.Done(): // Raft stops without an answer
 		return answer, net.ErrClosed
 	}
@@ -537,8 +537,8 @@ func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 // AppendEntries is raft.AppendPipeline's.
 func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest,
 	into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	if p.t.silent.Load() {
-		return nil, errSilent
+	if err := p.t.mute(request); err != nil {
+		return nil, err
 	}
 	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
 	f.timeout = p.t.shorten(request)

@@ -222,6 +222,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 		w.refreshBy(n.noteProgress)
 	}
 	n.o.Net.TakesPart(n.takesPart)
+	n.o.Net.Voters(func() int { return voters(n.raft) })
 	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
 	return nil
 }
@@ -363,7 +364,7 @@ func (n *Node) Status() Status {
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Heard: n.transport.Heard(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
-		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Aside(),
+		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Doubts(),
 	}
 }
 

@@ -172,8 +172,8 @@ func TestOlderDirectory(t *testing.T) {
 		back.stop()
 		back.fs = older
 		back.start()
-		await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
-		if err := back.running().Status().Aside; !errors.Is(err, errOlder) || !strings.Contains(err.Error(), "replace the node") {
+		await(t, "it doubts itself", func() bool { return back.running().Status().Aside != nil })
+		if err := back.running().Status().Aside; !strings.Contains(err.Error(), "replace the node") {
 			t.Error(err)
 		}
 		for _, m := range []*replica{back, third} {
@@ -185,8 +185,9 @@ func TestOlderDirectory(t *testing.T) {
 		if op := s.mustAdd("k", "after"); op.Value != 22 {
 			t.Errorf("the counter is %d, want 22", op.Value)
 		}
-		if back.running().Status().Aside == nil {
-			t.Error("it takes part again")
+		await(t, "it stands aside when another node says so, too", func() bool { return errors.Is(back.running().Status().Aside, errOlder) })
+		if err := errOlder.Error(); !strings.Contains(err, "replace the node") {
+			t.Error(err)
 		}
 	})
 }
@@ -417,7 +418,7 @@ func TestReturnsAlone(t *testing.T) {
 	})
 }
 
-// TestMajorityIsNotToldAway: a node stands aside at another's word, unless it works in a majority.
+// TestMajorityIsNotToldAway: a node stands aside at the word of others, unless it works in a majority.
 func TestMajorityIsNotToldAway(t *testing.T) {
 	for code, want := range map[answer]error{olderDirectory: errOlder, goesOn: errWentOn} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -426,11 +427,17 @@ func TestMajorityIsNotToldAway(t *testing.T) {
 		must(t, err)
 		works := true
 		n.TakesPart(func() bool { return works })
-		if n.heard(code); n.Aside() != nil {
-			t.Errorf("a node of a majority stands aside: %v", n.Aside())
+		tell := func() {
+			n.heard(code, testID("2"))
+			n.heard(code, testID("3"))
+		}
+		if tell(); n.Doubts() != nil {
+			t.Errorf("a node of a majority stands aside: %v", n.Doubts())
 		}
 		works = false
-		if n.heard(code); !errors.Is(n.Aside(), want) {
+		tell()
+		await(t, "another node stands aside", func() bool { return n.Aside() != nil })
+		if !errors.Is(n.Aside(), want) {
 			t.Errorf("another node: %v, want %v", n.Aside(), want)
 		}
 		must(t, n.Close())
@@ -501,6 +508,37 @@ func TestSnapshotOfAnotherLog(t *testing.T) {
 		q.LastLogTerm++
 		if a, err := n.onSnapshot(q); !errors.Is(err, errKeepsLost) || a.Success || n.Status().Aside == nil {
 			t.Errorf("another: %v, %v, %v", a, err, n.Status().Aside)
+		}
+	})
+}
+
+// TestFilesOfAnotherLog: a node that is to fetch the leader's files refuses those of a log that has other entries where its own were committed,
+// and stands aside. It takes those of a copy of its own log.
+func TestFilesOfAnotherLog(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s, other := newShard(t, 1), newShard(t, 1)
+		other.leader().stop()
+		other.members[0].start() // with another term
+		other.mustAdd("k", "instead")
+		for i := range 30 {
+			s.mustAdd("k", fmt.Sprint("lost", i))
+		}
+		other.members[0].stop()
+		m := s.members[0]
+		n := m.running()
+		for _, from := range []struct {
+			fs    *vfs.MemFS
+			dir   string
+			fault error
+		}{{m.copyRunning(), "own", nil}, {other.members[0].fs, "other", errKeepsLost}} {
+			if ok, err := vfs.Clone(from.fs, m.fs, "d", from.dir); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			err := n.examine(from.dir, &manifest{})
+			n.files.fetched.Store(nil)
+			if !errors.Is(err, from.fault) || (n.Status().Aside != nil) != (from.fault != nil) {
+				t.Errorf("%s: %v, and it stands aside: %v", from.dir, err, n.Status().Aside)
+			}
 		}
 	})
 }

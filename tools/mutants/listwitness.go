@@ -75,10 +75,10 @@ var witnessMutants = []mutant{
 	},
 	{
 		guarantee: "R9", name: "a node whose directory is older takes part",
-		file:     "cluster/aside.go",
-		old:      "		n.StandAside(errOlder)\n",
-		new:      "",
-		packages: "./cluster", tests: "TestOlderDirectory$",
+		file:     "cluster/doubt.go",
+		old:      "		go n.StandAside(errOlder) ",
+		new:      "		go n.Doubts() ",
+		packages: "./cluster", tests: "TestOneWordIsNoEvidence",
 	},
 	{
 		guarantee: "R9", name: "a node that never dials does not hear that its directory is older",
@@ -172,6 +172,34 @@ var witnessMutants = []mutant{
 		packages: "./cluster", tests: "TestMajorityIsNotToldAway",
 	},
 	{
+		guarantee: "R9", name: "a node stands aside at the word of one other",
+		file:     "cluster/doubt.go",
+		old:      "	all := len(n.says) >= needed\n",
+		new:      "	all := len(n.says) >= min(needed, 1)\n",
+		packages: "./cluster", tests: "TestOneWordIsNoEvidence",
+	},
+	{
+		guarantee: "R9", name: "a node that doubts itself votes",
+		file:     "cluster/doubt.go",
+		old:      "			return raft.RPCResponse{Error: err}\n",
+		new:      "			return answer\n",
+		packages: "./cluster", tests: "TestOneWordIsNoEvidence",
+	},
+	{
+		guarantee: "R9", name: "a node that doubts itself stands for election, or leads on",
+		file:     "cluster/doubt.go",
+		old:      "	return t.net.Doubts()\n",
+		new:      "	return nil\n",
+		packages: "./cluster", tests: "TestOneWordIsNoEvidence",
+	},
+	{
+		guarantee: "R9", name: "a node doubts itself for ever",
+		file:     "cluster/doubt.go",
+		old:      "	n.doubt.Store(nil)\n",
+		new:      "",
+		packages: "./cluster", tests: "TestOneWordIsNoEvidence",
+	},
+	{
 		guarantee: "R9", name: "a node takes a snapshot for its own that has another entry at its place",
 		file:     "cluster/catchupnode.go",
 		old:      "	if n.contradicts(place{q.LastLogTerm, q.LastLogIndex}) {\n",
@@ -183,7 +211,7 @@ var witnessMutants = []mutant{
 		file:     "cluster/catchupnode.go",
 		old:      "	if err == nil && slices.ContainsFunc(nearest[:], n.contradicts) {\n",
 		new:      "	if err == nil && slices.ContainsFunc(nearest[:0], n.contradicts) {\n",
-		packages: "./cluster", tests: "TestKeepsWhatIsLostAndTrimmed",
+		packages: "./cluster", tests: "TestFilesOfAnotherLog",
 	},
 	{
 		guarantee: "R9", name: "a node is promoted while a voter is silent",
