@@ -24,6 +24,10 @@ func (s *regionsWorld) check() {
 					}
 					return nil
 				})
+				if s.w.Failure() != "" {
+					s.explain(key)
+					return
+				}
 			}
 		}
 	}
@@ -44,6 +48,26 @@ func (s *regionsWorld) check() {
 				s.examine(m)
 			}
 		}
+	}
+}
+
+// explain writes to the log of the run what regions say of a counter, and in which operations they differ.
+func (s *regionsWorld) explain(key string) {
+	c := s.connect()
+	for _, at := range s.living() {
+		shares, _, _ := c.do(at, key, time.Second, "CGET", key, "REGIONS")
+		s.w.Say("%s has %s as %v", at, key, shares)
+	}
+	for _, o := range s.history.Ops() {
+		if o.Key != key {
+			continue
+		}
+		var all []string
+		for _, at := range s.living() {
+			seen, _, _ := c.do(at, key, time.Second, "CSEEN", o.Key, o.ID)
+			all = append(all, fmt.Sprint(seen))
+		}
+		s.w.Say("%s %s: %q; %q", o.Key, o.ID, all, o.past)
 	}
 }
 

@@ -161,13 +161,14 @@ func (h *RegionHistory) Read(key string, at *region) func(value int64) {
 	}
 }
 
-// Inherit notes that other regions have all that a region has applied.
+// Inherit notes that other regions have all that a region has counted: what it has applied, and no other one, of which it
+// would be now.
 func (h *RegionHistory) Inherit(from *region, others []*region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, o := range h.ops {
 		for _, at := range others {
-			if a := o.at[from]; a != nil && a.applied {
+			if a := o.at[from]; a != nil && a.applied && len(o.told) == 1 && o.open == 0 {
 				h.note(o, "%s inherits it from %s", at, from)
 				h.learn(o, at)
 			}
