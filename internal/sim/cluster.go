@@ -448,6 +448,13 @@ func (c *clusterWorld) replace(a administrator, m *Machine) {
 func (c *clusterWorld) putBack(a administrator, m *Machine) {
 	was := m.Disk.Copy(c.w.Intn(3)*50, c.w)
 	time.Sleep(c.w.Between(0, 10*time.Second))
+	// If another node lags, the two are a majority that lacks what was acknowledged, and none of them can know: nothing helps
+	// against that.
+	for end := time.Now().Add(10 * time.Second); !c.levelWith(m); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return
+		}
+	}
 	m.Off(true)
 	m.PowerOff(m.Life(), 0)
 	m.Disk.PutBack(was)
@@ -456,6 +463,23 @@ func (c *clusterWorld) putBack(a administrator, m *Machine) {
 	m.Start()
 	time.Sleep(c.w.Mean(5 * time.Second))
 	c.replace(a, m)
+}
+
+// levelWith reports whether all nodes of a machine's shard run, and have everything that any of them has applied.
+func (c *clusterWorld) levelWith(m *Machine) bool {
+	first := slices.Index(c.machines, m) / replicas * replicas
+	var least, most uint64
+	for i, o := range c.machines[first : first+replicas] {
+		p, _ := o.Running()
+		if p == nil || p.(*serverProcess).Shard() == nil {
+			return false
+		}
+		applied := p.(*serverProcess).Shard().Status().Applied
+		if least, most = min(least, applied), max(most, applied); i == 0 {
+			least = applied
+		}
+	}
+	return least == most
 }
 
 // move moves a partition to another shard.
