@@ -64,7 +64,8 @@ func (n *Network) forget(c *connection) bool {
 	return there
 }
 
-// ends returns the ends of connections that match, the oldest first.
+// ends returns the ends of connections that match, the oldest first. The lock is held while match runs, which must not lock a
+// direction: those who read and write lock that first.
 func (n *Network) ends(match func(c *connection) bool) (ends []*connection) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,8 +95,10 @@ func (n *Network) listen(m *Machine, port int) *listener {
 	delete(n.dark, m)
 	n.mu.Unlock()
 	// The peers of the machine's former process learn that it is gone.
-	for _, c := range n.ends(func(c *connection) bool { return c.in.from == m && c.in.ended() }) {
-		c.reset(syscall.ECONNRESET)
+	for _, c := range n.ends(func(c *connection) bool { return c.in.from == m }) {
+		if c.in.ended() {
+			c.reset(syscall.ECONNRESET)
+		}
 	}
 	return l
 }
