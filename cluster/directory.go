@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -39,9 +40,11 @@ type Directory struct {
 	fs   vfs.FS
 	path string
 
-	mu     sync.Mutex
+	changing longlock.Mutex // held, before mu, over the fsync of a change
+
+	mu     sync.Mutex // for moments only: every message of Raft asks what the directory is
 	is     membership
-	member *Configuration // that of is, decoded: every message of Raft asks for it; nil: no member
+	member *Configuration // that of is, decoded; nil: no member
 }
 
 // membership is what the file says.
@@ -179,9 +182,9 @@ func (d *Directory) found() error {
 
 // change changes what the file says, durably.
 func (d *Directory) change(fn func(*membership)) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	next := d.is
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	next := d.state()
 	fn(&next)
 	b, err := json.Marshal(next)
 	if err != nil {
@@ -190,6 +193,8 @@ func (d *Directory) change(fn func(*membership)) error {
 	if err := d.Stable.Set([]byte(membershipValue), b); err != nil {
 		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return d.set(next)
 }
 

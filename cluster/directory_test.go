@@ -249,3 +249,29 @@ func TestOldConfigurationIsNotLearnt(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDirectoryIsAskedDuringFsync: every message of Raft asks for the configuration. On a slow disk none may wait until
+// another configuration has been written.
+func TestDirectoryIsAskedDuringFsync(t *testing.T) {
+	var d *Directory
+	asked := 0
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if d != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			if asked++; !d.mu.TryLock() {
+				t.Error("who asks waits for an fsync")
+			} else {
+				d.mu.Unlock()
+			}
+		}
+		return nil
+	}))
+	opened, err := OpenDirectory(fs, "d")
+	must(t, err)
+	d = opened
+	must(t, d.Learn(threeNodes()))
+	if asked == 0 {
+		t.Error("there was no fsync")
+	}
+	d = nil
+	must(t, opened.Close())
+}

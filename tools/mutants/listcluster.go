@@ -164,4 +164,11 @@ var clusterMutants = []mutant{
 		new:      "member && kept.Version > c.Version+100",
 		packages: "./cluster", tests: "TestOldConfigurationIsNotLearnt",
 	},
+	{
+		guarantee: "R8", name: "messages wait while a configuration is written",
+		file:     "cluster/directory.go",
+		old:      "	if err := d.Stable.Set([]byte(membershipValue), b); err != nil {\n		return err\n	}\n	d.mu.Lock()\n	defer d.mu.Unlock()\n",
+		new:      "	d.mu.Lock()\n	defer d.mu.Unlock()\n	if err := d.Stable.Set([]byte(membershipValue), b); err != nil {\n		return err\n	}\n",
+		packages: "./cluster", tests: "TestDirectoryIsAskedDuringFsync",
+	},
 }
