@@ -218,7 +218,7 @@ type Store struct {
 	replica    *replica       // nil: there is no other node
 	catalogMu  longlock.Mutex // one change of the tables at a time
 	rebuilds   longlock.Mutex // one rebuild at a time
-	indexing   sync.Mutex     // one commit at a time that may change the index of expiries
+	indexing   longlock.Mutex // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
 	digesting  chan struct{} // has room for one
 	scanning   atomic.Bool   // the filter of a partition's rows is being filled

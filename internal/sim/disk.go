@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -20,6 +22,7 @@ type Disk struct {
 	space *crashtest.FullDisk // of the process that lives now
 
 	broken     atomic.Bool  // fsyncs fail
+	slow       atomic.Int64 // an fsync outside of Pebble's directory takes so long, ns
 	crashAfter atomic.Int64 // so many operations from now power is lost; 0: it is not
 	lostPower  func()       // is called then
 }
@@ -62,6 +65,17 @@ func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
 // Break makes all fsyncs fail, or no more.
 func (d *Disk) Break(broken bool) { d.broken.Store(broken) }
 
+// Slow makes each fsync take up to so long: of what the product writes, not of Pebble's files, since Pebble waits for some
+// with mutexes held.
+func (d *Disk) Slow(by time.Duration) { d.slow.Store(int64(by)) }
+
+// wait takes the time that an operation takes.
+func (d *Disk) wait(op errorfs.Op, w *World) {
+	if slow := d.slow.Load(); slow > 0 && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && !strings.Contains(op.Path+"/", "/db/") {
+		time.Sleep(w.Between(0, time.Duration(slow)))
+	}
+}
+
 // Fill leaves so many bytes free; negative: as many as there are.
 func (d *Disk) Fill(free int64) {
 	d.mu.Lock()
@@ -85,7 +99,10 @@ func (d *Disk) mount(l *Life) vfs.FS {
 		}
 		return syscall.EIO
 	})
-	d.space = crashtest.NewFullDisk(errorfs.Wrap(d.files, errorfs.InjectorFunc(func(errorfs.Op) error {
+	d.space = crashtest.NewFullDisk(errorfs.Wrap(d.files, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !l.Dead() {
+			d.wait(op, l.Machine.World)
+		}
 		if n := d.crashAfter.Load(); n > 0 && !l.Dead() && d.crashAfter.CompareAndSwap(n, n-1) && n == 1 {
 			d.lostPower()
 		}

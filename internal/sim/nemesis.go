@@ -163,6 +163,10 @@ var MachineFaults = []Fault{
 		m.Disk.Break(true)
 		w.Undo(w.Mean(300*time.Millisecond), func() { m.Disk.Break(false) })
 	}},
+	{"slow-disk", 3, func(w *World, m *Machine) {
+		m.Disk.Slow(w.Mean(300 * time.Millisecond))
+		w.Undo(w.Mean(2*time.Second), func() { m.Disk.Slow(0) })
+	}},
 	{"full-disk", 2, func(w *World, m *Machine) {
 		if l := m.Life(); l != nil {
 			l.Hurt()

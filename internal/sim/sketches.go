@@ -355,6 +355,9 @@ func (b *sketchBook) facts() (all []Fact) {
 	for _, key := range slices.Sorted(maps.Keys(b.filters)) {
 		f := b.filters[key]
 		items := slices.Sorted(maps.Keys(f.sent))
+		if len(items) == 0 { // it was only asked
+			continue
+		}
 		ones := strings.TrimSuffix(strings.Repeat("1 ", len(items)), " ")
 		all = append(all, Fact{[]string{"BF.CARD", key}, fmt.Sprint(len(f.new))}, Fact{[]string{"BF.EXISTS", key, "none"}, "0"},
 			Fact{append([]string{"BF.MEXISTS", key}, items...), "[" + ones + "]"})
@@ -365,6 +368,9 @@ func (b *sketchBook) facts() (all []Fact) {
 		var sum int64
 		for _, item := range slices.Sorted(maps.Keys(k.sent)) {
 			words, counts, sum = append(words, item), append(counts, k.sent[item]), sum+k.sent[item]
+		}
+		if len(counts) == 0 { // it was only asked
+			continue
 		}
 		keys := []string{key}
 		if len(k.merged) > 0 {
