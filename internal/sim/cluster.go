@@ -80,7 +80,9 @@ func RunCluster(o Options) Result {
 	}
 	c.load.Choose(o.Work, share)
 	w.Say("faults: %s; clients: %s", c.nemesis.Names(), c.load.Names())
-	c.found()
+	if c.found(); w.Failure() == "" {
+		c.load.Prepare()
+	}
 	c.work()
 	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
 		c.nemesis.Strike()
@@ -271,7 +273,6 @@ func (c *clusterWorld) found() {
 			return
 		}
 	}
-	c.load.Prepare()
 }
 
 // target returns a machine that leads a shard, more often than not.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,8 +103,8 @@ func (o regionOperator) describe() {
 	}
 }
 
-// add makes servers that run, or are about to, the next region.
-func (o regionOperator) add(r *region) bool {
+// add makes servers the next region. It may wait for the others to read each other, as `fbfkv region join` does.
+func (o regionOperator) add(r *region, waits bool) bool {
 	s := o.s
 	others := s.living()
 	s.mu.Lock()
@@ -123,6 +124,9 @@ func (o regionOperator) add(r *region) bool {
 			return err
 		}
 		st, err := o.status(m)
+		if err == nil && !st.Member && waits {
+			err = o.wellRead(others...)
+		}
 		if err != nil || st.Member {
 			return err
 		}
@@ -144,6 +148,40 @@ func (o regionOperator) add(r *region) bool {
 		s.mu.Unlock()
 	}
 	return ok
+}
+
+// wellRead returns an error unless regions read each other, and have taken all that they know of.
+func (o regionOperator) wellRead(some ...*region) error {
+	for _, at := range some {
+		all, err := o.readers(at)
+		if err != nil {
+			return err
+		}
+		for _, st := range all {
+			for _, p := range st.Peers {
+				if !p.Well() {
+					return fmt.Errorf("%s does not read all of %s: %s", at, p.Name, p.State())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inherited returns an error unless the heir of a removed region has all that others know of it, as all of them say.
+func (o regionOperator) inherited(name string) error {
+	for _, at := range o.s.living() {
+		all, err := o.readers(at)
+		if err != nil {
+			return err
+		}
+		for _, st := range all {
+			if !slices.ContainsFunc(st.Removals, func(r regions.RemovalStatus) bool { return r.Name == name && r.Done }) {
+				return fmt.Errorf("%s does not say that %s is inherited", at, name)
+			}
+		}
+	}
+	return nil
 }
 
 // pause lets a region read another one no more, until resume. A server that does not answer does not.

@@ -107,7 +107,7 @@ func (s *regionsWorld) found(shards int) {
 		} else {
 			r.machines = []*Machine{s.w.Add(s.boot)}
 		}
-		if s.w.Failure() != "" || !s.operator().add(r) {
+		if s.w.Failure() != "" || !s.operator().add(r, true) {
 			return
 		}
 	}
