@@ -163,6 +163,34 @@ func TestGuessersLockNobodyOut(t *testing.T) {
 	}
 }
 
+// TestLoginWithoutPassword: a login that needed no password says nothing of an address, not even when the user has a password soon after.
+func TestLoginWithoutPassword(t *testing.T) {
+	st := newStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		srv := secured()
+		from := func() *client {
+			c := dial(t, st, srv)
+			c.session.Addr = "10.0.0.1:1"
+			return c
+		}
+		if err := srv.Users.Set("guest", []string{"on", "nopass"}); err != nil {
+			t.Fatal(err)
+		}
+		from().play([]step{{"AUTH guest x", "+OK"}})
+		if err := srv.Users.Set("guest", []string{"resetpass", ">secret"}); err != nil {
+			t.Fatal(err)
+		}
+		var guessers sync.WaitGroup
+		for range 640 {
+			c := from()
+			guessers.Go(func() { c.say("AUTH guest nope") })
+		}
+		synctest.Wait()
+		from().play([]step{{"AUTH guest secret", "-" + errTooManyLogins.Error()}})
+		guessers.Wait()
+	})
+}
+
 // TestSourceOf: one customer's addresses count as one.
 func TestSourceOf(t *testing.T) {
 	for addr, want := range map[string]string{

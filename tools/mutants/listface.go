@@ -162,7 +162,7 @@ var faceMutants = []mutant{
 		file:     "commands/login.go",
 		old:      "		if !account.User().NoPass() { // else everyone could\n",
 		new:      "		{\n",
-		packages: "./commands", tests: "TestGuessersLockNobodyOut",
+		packages: "./commands", tests: "TestLoginWithoutPassword",
 	},
 	{
 		guarantee: "security", name: "addresses that wait are remembered without bound",

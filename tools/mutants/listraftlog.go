@@ -328,8 +328,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a restored directory votes under the id of its original",
 		file:     "persistence/backup.go",
-		old:      "path == backupName || path == ValuesName || ",
-		new:      "path == backupName || ",
+		old:      "	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path)\n",
+		new:      "	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path) || path == ValuesName\n",
 		packages: "./persistence", tests: "TestValuesAreTheNodes",
 	},
 	{
