@@ -300,28 +300,29 @@ func (c *clusterWorld) leaders() (leaders []*Machine) {
 // soothe ends all faults. Within a minute every shard must answer; and then without any one machine.
 func (c *clusterWorld) soothe() {
 	c.w.Soothe()
-	c.awaitAnswers("all faults ended")
+	c.awaitAnswers("all faults ended", time.Minute)
 	if c.w.Failure() == "" && c.w.Chance(0.5) {
 		m := c.target()
 		c.w.Say("machine %d is off", m.Index())
 		m.Off(true)
 		m.PowerOff(m.Life(), 0)
-		c.awaitAnswers("one machine was lost")
+		// A node that fetches files from that machine waits a minute for it before it asks the next leader.
+		c.awaitAnswers("one machine was lost", 2*time.Minute)
 		m.Off(false)
 		m.Start()
 	}
 }
 
-// awaitAnswers waits until operations of all shards are answered, for a minute.
-func (c *clusterWorld) awaitAnswers(since string) {
+// awaitAnswers waits until operations of all shards are answered, no longer than it may take.
+func (c *clusterWorld) awaitAnswers(since string, limit time.Duration) {
 	r := newRouter(c.w, c.machines)
-	end := time.Now().Add(time.Minute)
+	end := time.Now().Add(limit)
 	for i := range 4 * c.shards { // of many slots, since partitions move
 		o, send := c.load.Count(i, fmt.Sprint("after-", c.w.Now(), "-", i))
 		for !send(r, time.Second) && c.w.Failure() == "" {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
-				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
+				c.w.Fail("stuck: %s is not answered %v after %s", o.Key, limit, since)
 			}
 			for _, m := range c.machines {
 				m.Start()
