@@ -9,6 +9,19 @@ import (
 // begin is an entry with which a reign begins.
 func begin(index, term uint64) Entry { return Entry{Index: index, Term: term, Type: beginType} }
 
+// TestFirstReignIsCut: when the beginning of the first reign is cut, the entries that come instead are of none.
+func TestFirstReignIsCut(t *testing.T) {
+	l := mustOpen(t, shardOptions(vfs.NewMem()))
+	defer func() { mustClose(t, l) }()
+	mustAppend(t, l, []Entry{entry(1, 1), begin(2, 1)})
+	mustDelete(t, l, 2, 2)
+	mustAppend(t, l, []Entry{entry(2, 2)})
+	l.SetApplied(2)
+	if got := l.Reign(); got != (Reign{}) {
+		t.Errorf("the reign is %v, whose beginning was cut", got)
+	}
+}
+
 // TestReigns: each entry is of the latest reign that began up to it: behind a cut, in the other files once the one that
 // has the beginning is gone, and after a start. Two reigns of one term are two.
 func TestReigns(t *testing.T) {

@@ -126,7 +126,7 @@ var replicaMutants = []mutant{
 		file:     "persistence/oplog/entries.go",
 		old:      "n > 0 && s.reigns[n-1].Index > last;",
 		new:      "n > 0 && false;",
-		packages: "./persistence/oplog", tests: "TestReigns",
+		packages: "./persistence/oplog", tests: "TestFirstReignIsCut",
 	},
 	{
 		guarantee: "R2", name: "a reign begins while something of the one before waits to be proposed",
