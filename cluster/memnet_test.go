@@ -94,6 +94,7 @@ func (n *memNet) dial(ctx context.Context, address string) (net.Conn, error) {
 type memStream struct {
 	mu      sync.Mutex
 	b       []byte
+	at      time.Time     // when they arrive
 	err     error         // that the reader gets behind them, and the writer at once
 	changed chan struct{} // closed at the next change
 }
@@ -117,6 +118,9 @@ func (s *memStream) end(err error) {
 	})
 }
 
+// memLatency is how long bytes are under way: time has to pass while nodes talk.
+const memLatency = 50 * time.Microsecond
+
 // memConn is one end of a connection. Writes never wait.
 type memConn struct {
 	in, out       *memStream
@@ -128,6 +132,11 @@ type memConn struct {
 func (c *memConn) Read(b []byte) (n int, err error) {
 	for {
 		c.in.mu.Lock()
+		if wait := time.Until(c.in.at); wait > 0 && len(c.in.b) > 0 {
+			c.in.mu.Unlock()
+			time.Sleep(wait)
+			continue
+		}
 		n, err = copy(b, c.in.b), c.in.err
 		c.in.b = c.in.b[n:]
 		changed := c.in.changed
@@ -160,6 +169,9 @@ func (c *memConn) Write(b []byte) (n int, err error) {
 	}
 	c.out.update(func() {
 		if err = c.out.err; err == nil {
+			if len(c.out.b) == 0 {
+				c.out.at = time.Now().Add(memLatency)
+			}
 			c.out.b = append(c.out.b, b...)
 			n = len(b)
 		}
