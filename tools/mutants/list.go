@@ -40,7 +40,7 @@ var otherMutants = []mutant{
 		guarantee: "G1", name: "an import takes a client's counter for its own mark",
 		file:     "cmd/fbfkv/internal/transfer/filters.go",
 		old:      "		if err != nil || value != markerValue {\n",
-		new:      "		if err != nil {\n",
+		new:      "		if err != nil || value < 0 {\n",
 		packages: "./integration_test", tests: "TestImportFilters",
 	},
 	{

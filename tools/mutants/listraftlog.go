@@ -277,6 +277,13 @@ var raftlogMutants = []mutant{
 		packages: "./cluster", tests: "TestMetaLogFails",
 	},
 	{
+		guarantee: "G8", name: "a leader whose store has failed leads on",
+		file:     "cluster/node.go",
+		old:      "			if err := n.st.Failure(); err != nil {\n",
+		new:      "			if err := n.st.Failure(); err == ErrMember {\n",
+		packages: "./cluster", tests: "TestFailedStoreEndsTheProcess",
+	},
+	{
 		guarantee: "G1", name: "a vote is not fsynced",
 		file:     "persistence/values.go",
 		old:      "			err = v.work.Do(v.file.SyncData)\n",

@@ -327,8 +327,8 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "a filter of which a part was copied counts as there",
 		file:     "cmd/fbfkv/internal/transfer/filters.go",
-		old:      "	there := kind != \"none\" && begun == 0\n",
-		new:      "	there := kind != \"none\" && begun >= 0\n",
+		old:      "	there := kind != \"none\" && !begun\n",
+		new:      "	there := kind != \"none\"\n",
 		packages: "./integration_test", tests: "TestImportFilters",
 	},
 	{
