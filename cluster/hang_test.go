@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // looks has a node's log look at its disk as if so much time had passed.
@@ -197,6 +200,26 @@ func TestFullReplicaHears(t *testing.T) {
 			status := full.running().Status()
 			return status.Applied >= status.Heard.Commit && status.Applied >= s.leader().running().raft.CommitIndex()
 		})
+	})
+}
+
+// TestFailedStoreEndsTheProcess: a leader whose store refuses writes after a disk error ends, so that another node leads.
+func TestFailedStoreEndsTheProcess(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("k", "first")
+		old := s.leader()
+		old.fatal = make(chan error, 10)
+		tables := ".sst"
+		old.broken.Store(&tables)
+		_ = old.running().st.Snapshot() // it fails, whatever it says
+		if err := <-old.fatal; !errors.Is(err, store.ErrUnknownOutcome) {
+			t.Errorf("the process ends with %v", err)
+		}
+		old.kill(rand.New(rand.NewPCG(1, 1)))
+		if op := s.mustAdd("k", "second"); op.Value != 2 {
+			t.Errorf("the counter is %d, want 2", op.Value)
+		}
 	})
 }
 

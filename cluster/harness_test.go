@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,7 +50,9 @@ type replica struct {
 	gate  atomic.Pointer[chan struct{}] // not nil: no fsync of the disk ends before it is closed
 	waits atomic.Int64                  // fsyncs of the log that have waited for that
 	gated atomic.Pointer[string]        // of which files, by a part of their path; nil: all
-	fatal chan error                    // not nil: what Options.Fatal is told
+	// broken is how the names end of files that cannot be created; nil: none.
+	broken atomic.Pointer[string]
+	fatal  chan error // not nil: what Options.Fatal is told
 
 	mu   longlock.Mutex
 	node *Node // nil: not running
@@ -148,6 +151,9 @@ func (m *replica) start() {
 	m.port = l.address.Port
 	m.s.faults.listens(l.Addr().String(), m.id)
 	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken := m.broken.Load(); broken != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, *broken) {
+			return syscall.EIO
+		}
 		gated := m.gated.Load()
 		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && (gated == nil || strings.Contains(op.Path, *gated)) {
 			if strings.Contains(op.Path, "/log/") {

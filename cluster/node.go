@@ -258,6 +258,10 @@ func (n *Node) watch() {
 		case <-n.stop:
 			return
 		case <-look.C:
+			if err := n.st.Failure(); err != nil {
+				n.fail(err) // it would lead on, and refuse every write (G8)
+				return
+			}
 			if n.Leads() && n.lacksSpace() {
 				n.running.Go(n.yieldForSpace)
 			}
