@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	faultStride = flag.Int("fault.stride", 160, "TestFaults tries every n-th file operation; 1: all")
+	faultStride = flag.Int("fault.stride", max(40, 160/slowdown), "TestFaults tries every n-th file operation; 1: all")
 	faultChild  = flag.Int("fault.children", 1, "of the points where the process must end, TestFaults tries so many in a process of its own")
 )
 

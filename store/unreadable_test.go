@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -238,9 +239,9 @@ func TestUnreadableOnAFollower(t *testing.T) {
 // leaves is never taken for the object.
 func TestUnreadableWhileSaved(t *testing.T) {
 	fs := vfs.NewMem()
-	var p *partition
+	var saved atomic.Pointer[partition] // Pebble reads files in its own goroutines
 	hook := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if p != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".run") { // before pages are written
+		if p := saved.Load(); p != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".run") { // before pages are written
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.markUnreadable(p.objects["s"], errors.New("for a test"))
@@ -254,13 +255,14 @@ func TestUnreadableWhileSaved(t *testing.T) {
 	must(t, s.Snapshot())
 	addItems(s, "s", "a", 4)
 	wantOp(t, cincr(s, "counter", "id", 7), 7, true)
-	p = s.partitions[0]
+	p := s.partitions[0]
+	saved.Store(p)
 	must(t, s.Snapshot())
 	if p.unreadable != 1 {
 		t.Fatal("it did not become unreadable")
 	}
 	must(t, s.CloseNow())
-	p = nil
+	saved.Store(nil)
 	s = testStore(t, with)
 	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) {
 		t.Errorf("%v, %v", op.Values, op.Err)
