@@ -167,7 +167,11 @@ func TestHungDiskEndsTheProcess(t *testing.T) {
 		default:
 		}
 		looks(n, 5*time.Second)
-		<-leader.fatal
+		select {
+		case <-leader.fatal:
+		case <-time.After(5 * time.Second):
+			t.Fatal("it goes on")
+		}
 		if conn, err := n.o.Net.o.Dial(t.Context(), n.o.Net.Addr().String()); err == nil {
 			conn.Close()
 			t.Error("its cluster port still answers")
