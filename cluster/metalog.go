@@ -126,8 +126,8 @@ func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 	return err
 }
 
-// DeleteRange deletes entries, both ends included, durably: the last ones, or of the first ones as many as are not worth to be
-// kept. Of the first ones the last one stays, where a snapshot may end: if entries follow that a new leader has not,
+// DeleteRange deletes entries, both ends included, durably: the last ones, or as many of the first ones as are not worth
+// keeping. The last of the first ones stays, since a snapshot may end there: if entries follow that a new leader lacks,
 // Raft looks there, and not in the snapshot, for where both logs are still the same.
 func (l *metaLog) DeleteRange(lo, hi uint64) error {
 	l.mu.Lock()
@@ -141,9 +141,13 @@ func (l *metaLog) DeleteRange(lo, hi uint64) error {
 		for size := l.size; next[0].Index < hi && size > metaLogKeeps; next = next[1:] {
 			size -= entryBytes(next[0])
 		}
+		if len(next) == n {
+			return nil // no fsync for nothing
+		}
 		return l.set(next)
 	}
-	err := l.set(l.entries[:lo-min(lo, l.entries[0].Index)])
+	first := l.entries[0].Index
+	err := l.set(l.entries[:max(lo, first)-first])
 	if err == nil {
 		l.cut = true
 	}

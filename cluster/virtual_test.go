@@ -44,7 +44,7 @@ func virtual(t *testing.T, test func(t *testing.T)) {
 	for name := range strings.SplitSeq(t.Name(), "/") {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
-	limit := 5 * time.Minute // of real time: the clock of a bubble stands still when a goroutine waits for a lock for ever
+	limit := 5 * time.Minute // of real time: a goroutine that waits for a lock for ever stops the clock of a bubble
 	if end, ok := t.Deadline(); ok {
 		limit = min(limit, time.Until(end)-5*time.Second)
 	}

@@ -118,7 +118,7 @@ func (u *Users) List() []*User {
 	return list
 }
 
-// checkName refuses a name that is no word: it would not be read from a line of the file as it was written.
+// checkName refuses a name that is empty or has spaces: the file would not give it back as it was written.
 func checkName(name string) error {
 	switch {
 	case name == "":

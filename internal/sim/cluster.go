@@ -44,8 +44,6 @@ const (
 	partitions = 16
 	// sootheEvery is after how many faults all end, and every shard must answer within a minute.
 	sootheEvery = 25
-	// longTask is how long what an administrator asks for may take while faults strike.
-	longTask = 3 * time.Minute
 	// flushing is how probable it is that everything is deleted when all faults have ended.
 	flushing = 0.1
 )
@@ -147,21 +145,9 @@ func (a administrator) ask(m *Machine, verb string, request, answer any) error {
 	return json.Unmarshal([]byte(text), answer)
 }
 
-// insist does something again until it is done. It fails the world if that takes too long.
+// insist is the world's.
 func (a administrator) insist(what string, do func() error) bool {
-	w := a.c.w
-	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond, time.Second)) {
-		err := do()
-		if err == nil {
-			w.Say("done: %s", what)
-			return true
-		}
-		if time.Now().After(end) {
-			w.Fail("stuck for %v: %s: %v", longTask, what, err)
-			a.describe()
-		}
-	}
-	return false
+	return a.c.w.insist(what, do, a.describe)
 }
 
 // describe writes to the log of the run what each machine says of itself.

@@ -83,7 +83,7 @@ func (h *History) counter(key string) *counter {
 	return c
 }
 
-// Send returns a new operation, which is to be sent from now on.
+// Send returns a new operation, which may be sent from now on.
 func (h *History) Send(key, id string) *Op {
 	h.mu.Lock()
 	defer h.mu.Unlock()

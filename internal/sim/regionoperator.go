@@ -78,21 +78,9 @@ func (o regionOperator) readers(at *region) (map[*Machine]regions.NodeStatus, er
 	return all, nil
 }
 
-// insist does something again until it is done. It fails the world if that takes too long.
+// insist is the world's.
 func (o regionOperator) insist(what string, do func() error) bool {
-	w := o.s.w
-	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond, time.Second)) {
-		err := do()
-		if err == nil {
-			w.Say("done: %s", what)
-			return true
-		}
-		if time.Now().After(end) {
-			w.Fail("stuck for %v: %s: %v", longTask, what, err)
-			o.describe()
-		}
-	}
-	return false
+	return o.s.w.insist(what, do, o.describe)
 }
 
 // describe writes to the log of the run what each machine says of its region.

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// longTask is how long a change that an administrator asks for may take while faults strike.
+const longTask = 3 * time.Minute
+
 // maxLog bounds how much of the log of a run is kept, bytes. The oldest half goes first.
 const maxLog = 32 << 20
 
@@ -138,4 +141,21 @@ func (w *World) Soothe() {
 		m.Disk.CrashAfter(0)
 		m.Start()
 	}
+}
+
+// insist does something again until it is done, and reports whether it was. If that takes too long it fails the world,
+// and describe writes to the log of the run how things are.
+func (w *World) insist(what string, do func() error, describe func()) bool {
+	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond, time.Second)) {
+		err := do()
+		if err == nil {
+			w.Say("done: %s", what)
+			return true
+		}
+		if time.Now().After(end) {
+			w.Fail("stuck for %v: %s: %v", longTask, what, err)
+			describe()
+		}
+	}
+	return false
 }
