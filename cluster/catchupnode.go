@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -239,7 +240,66 @@ func (n *Node) dialLeader(ctx context.Context) (net.Conn, error) {
 	if id == "" || string(id) == n.o.ID {
 		return nil, errors.New("no other node leads")
 	}
-	return n.o.Net.Dial(ctx, string(id), string(address), KindFiles)
+	raw, err := n.o.Net.Dial(ctx, string(id), string(address), KindFiles)
+	if err != nil {
+		return nil, err
+	}
+	c := &leaderConn{Conn: raw, hurry: hurryTimeouts * n.o.Timeout, closed: make(chan struct{})}
+	n.running.Go(func() { n.watchLeader(id, c) })
+	return c, nil
+}
+
+// hurryTimeouts is how many node timeouts an answer of a node may take that leads no more.
+const hurryTimeouts = 3
+
+// leaderConn is a connection to the leader. Once another node leads, this one may have lost its power, of which the connection says nothing,
+// and the new leader may be able to commit nothing before this node has its files: each answer has to come soon then.
+type leaderConn struct {
+	net.Conn
+	hurry  time.Duration
+	closed chan struct{}
+	once   sync.Once
+
+	mu      sync.Mutex
+	deposed bool
+}
+
+// watchLeader has a connection hurry once another node leads than one.
+func (n *Node) watchLeader(one raft.ServerID, c *leaderConn) {
+	for {
+		changed := n.Changed()
+		if _, now := n.raft.LeaderWithID(); now != "" && now != one {
+			_ = c.depose() // a broken connection fails when it is used
+			return
+		}
+		select {
+		case <-changed:
+		case <-c.closed:
+			return
+		}
+	}
+}
+
+// depose says that another node leads.
+func (c *leaderConn) depose() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deposed = true
+	return c.Conn.SetDeadline(time.Now().Add(c.hurry))
+}
+
+func (c *leaderConn) SetDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if soon := time.Now().Add(c.hurry); c.deposed && soon.Before(at) {
+		at = soon
+	}
+	return c.Conn.SetDeadline(at)
+}
+
+func (c *leaderConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 // examine opens what was fetched, and notes where its log is.

@@ -131,6 +131,29 @@ func TestRejoinNeeded(t *testing.T) {
 	})
 }
 
+// TestFetchFromLostLeader: a node fetches the files of a leader that falls silent. The next leader can commit nothing before this
+// node has its files, so the node does not wait as long for an answer as for one of the leader.
+func TestFetchFromLostLeader(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		l := startLoad(s, 4, 20)
+		l.more(100)
+		away, old := l.leaveBehind(), s.leader()
+		old.running().files.server.pace.rate = 1 << 16
+		away.start()
+		node := away.running()
+		await(t, "files are given", func() bool { return node.files.fetcher.counts.Counts().Bytes > 0 })
+		old.isolate()
+		lost := time.Now()
+		next := s.leader()
+		if took := time.Since(lost); next == old || took > answerTimeout/2 {
+			t.Errorf("after %v node %s leads", took, next.id[39:])
+		}
+		old.heal()
+		l.finish()
+	})
+}
+
 // TestRejoinInterrupted: the connection breaks, the node loses its power, and the leader
 // changes, while a node fetches files. Its log and votes are never lost on the way.
 func TestRejoinInterrupted(t *testing.T) {

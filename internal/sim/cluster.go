@@ -286,29 +286,28 @@ func (c *clusterWorld) leaders() (leaders []*Machine) {
 // soothe ends all faults. Within a minute every shard must answer; and then without any one machine.
 func (c *clusterWorld) soothe() {
 	c.w.Soothe()
-	c.awaitAnswers("all faults ended", time.Minute)
+	c.awaitAnswers("all faults ended")
 	if c.w.Failure() == "" && c.w.Chance(0.5) {
 		m := c.target()
 		c.w.Say("machine %d is off", m.Index())
 		m.Off(true)
 		m.PowerOff(m.Life(), 0)
-		// A node that fetches files from that machine waits a minute for it before it asks the next leader.
-		c.awaitAnswers("one machine was lost", 2*time.Minute)
+		c.awaitAnswers("one machine was lost")
 		m.Off(false)
 		m.Start()
 	}
 }
 
-// awaitAnswers waits until operations of all shards are answered, no longer than it may take.
-func (c *clusterWorld) awaitAnswers(since string, limit time.Duration) {
+// awaitAnswers waits until operations of all shards are answered, for a minute.
+func (c *clusterWorld) awaitAnswers(since string) {
 	r := newRouter(c.w, c.machines)
-	end := time.Now().Add(limit)
+	end := time.Now().Add(time.Minute)
 	for i := range 4 * c.shards { // of many slots, since partitions move
 		o, send := c.load.Count(i, fmt.Sprint("after-", c.w.Now(), "-", i))
 		for !send(r, time.Second) && c.w.Failure() == "" {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
-				c.w.Fail("stuck: %s is not answered %v after %s", o.Key, limit, since)
+				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
 			}
 			for _, m := range c.machines {
 				m.Start()

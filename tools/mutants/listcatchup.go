@@ -18,6 +18,13 @@ var catchupMutants = []mutant{
 		packages: "./cluster", tests: "TestRejoin$",
 	},
 	{
+		guarantee: "R2", name: "a node waits as long for the files of a node that leads no more",
+		file:     "cluster/catchupnode.go",
+		old:      "			_ = c.depose() // a broken connection fails when it is used\n",
+		new:      "",
+		packages: "./cluster", tests: "TestFetchFromLostLeader",
+	},
+	{
 		guarantee: "G2", name: "the log is not kept until the node has what follows",
 		file:     "cluster/catchupserve.go",
 		old:      "		c.spent = true\n		r.s.removeFiles()\n",
