@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -149,6 +150,16 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 		machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
 		if now := n.log.Applied(); now != applied {
 			t.Errorf("it has applied entries to %d, and lacks what one behind %d needs", now, applied)
+		}
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			_, _, _ = n.st.TablesVersion()
+		}()
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Error("a request waits for what is never applied, and the process for the request")
 		}
 		lacks.stop()
 		lacks.start()

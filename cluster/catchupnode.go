@@ -181,6 +181,7 @@ func (n *Node) fetchFiles() {
 func (n *Node) takeOthers(why error) {
 	n.o.Logger.Warn("this node cannot go on by itself", "error", why)
 	n.files.lacks.Store(true)
+	n.st.GiveUp() // a request that waits for the rest of the entry would keep the process from ending
 	n.running.Go(func() {
 		for {
 			changed := n.Changed()

@@ -25,6 +25,13 @@ var catchupMutants = []mutant{
 		packages: "./cluster", tests: "TestFetchFromLostLeader",
 	},
 	{
+		guarantee: "R7", name: "a request waits for an entry that its node cannot apply",
+		file:     "cluster/catchupnode.go",
+		old:      "	n.st.GiveUp() // a request that waits for the rest of the entry would keep the process from ending\n",
+		new:      "",
+		packages: "./cluster", tests: "TestAdoptionIsNotReceivedYet",
+	},
+	{
 		guarantee: "G2", name: "the log is not kept until the node has what follows",
 		file:     "cluster/catchupserve.go",
 		old:      "		c.spent = true\n		r.s.removeFiles()\n",
