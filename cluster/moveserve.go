@@ -9,9 +9,9 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -68,8 +68,8 @@ const (
 
 // outgoing is a partition that this node gives.
 type outgoing struct {
-	mu     sync.Mutex
-	moving *store.Moving // without a file if its Name is ""
+	mu     longlock.Mutex // held while it is written
+	moving *store.Moving  // without a file if its Name is ""
 }
 
 // errAnew: the log does not reach back to what the other node has received.

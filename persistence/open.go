@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -41,7 +42,7 @@ type DB struct {
 	lock   dirLock
 	// identity is what the directory was when it was opened.
 	identity   identity
-	identityMu sync.Mutex
+	identityMu longlock.Mutex
 	usage      usage
 	lastBackup atomic.Pointer[time.Time]
 	describe   atomic.Pointer[func() (end func() ([]byte, error))]

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -22,7 +22,7 @@ const MaxRemembered = part.MaxRegions*maxShardNodes*300 + 100
 // remembered are nodes of other regions. Safe for concurrent use.
 type remembered struct {
 	save  func([]byte) error // nil: nothing outlives the process
-	mu    sync.Mutex         // held while it is saved
+	mu    longlock.Mutex     // held while it is saved
 	nodes rememberedNodes
 }
 
