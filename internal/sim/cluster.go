@@ -26,6 +26,7 @@ type Options struct {
 	Work   string        // what clients do, separated by commas; "": all
 	Swarm  bool          // a third of the kinds of faults, and half of what clients do, only
 	Log    io.Writer     // gets the log while it grows; nil: nothing does
+	Begun  func(*World)  // is called when the world has begun; nil: nothing is
 }
 
 // Result is what became of a world.
@@ -64,9 +65,18 @@ type clusterWorld struct {
 	result   Result
 }
 
+// world begins a world.
+func (o Options) world() *World {
+	w := NewWorld(o.Seed, o.Log)
+	if o.Begun != nil {
+		o.Begun(w)
+	}
+	return w
+}
+
 // RunCluster runs the scenario of a cluster, in a bubble.
 func RunCluster(o Options) Result {
-	w := NewWorld(o.Seed, o.Log)
+	w := o.world()
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
 	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w, c.machines) }}
 	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}

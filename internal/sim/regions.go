@@ -50,7 +50,7 @@ func (r *region) String() string { return r.name }
 
 // RunRegions runs the scenario of regions, in a bubble. With shards, the first region is a cluster.
 func RunRegions(o Options) Result {
-	w := NewWorld(o.Seed, o.Log)
+	w := o.world()
 	s := &regionsWorld{w: w, history: NewRegionHistory(w), load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
 	s.found(o.Shards)
 	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target, Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}

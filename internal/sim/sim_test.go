@@ -1,15 +1,18 @@
 package sim
 
 import (
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"runtime/pprof"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -51,7 +54,16 @@ func TestWorld(t *testing.T) {
 		t.Fatalf("there is no scenario %q", *scenario)
 	}
 	end, began := make(chan func()), time.Now()
-	go func() { (<-end)() }() // outside the bubble
+	o.Begun = func(w *World) { begun.Store(w) }
+	go func() { // outside the bubble
+		select {
+		case end := <-end:
+			end()
+		case stacks := <-frozen():
+			begun.Load().Fail("frozen: all goroutines wait, and one of them for a mutex, for which virtual time stands still")
+			report(Result{World: begun.Load()}, 0, time.Since(began), stacks)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		r := run(o)
 		virtual, stacks := r.World.Now(), []byte(nil)
@@ -65,6 +77,32 @@ func TestWorld(t *testing.T) {
 		}
 	})
 }
+
+// begun is the world that runs.
+var begun atomic.Pointer[World]
+
+// frozen gets the stacks of all goroutines once those of the bubble have waited for long, without virtual time: one waits for a mutex that
+// another one holds while it waits for time. A busy machine is none of that: its goroutines would run if they could.
+func frozen() <-chan []byte {
+	found := make(chan []byte, 1)
+	go func() {
+		for still := 0; ; time.Sleep(5 * time.Second) {
+			stacks := make([]byte, 32<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			if still++; active.Match(stacks) || !bytes.Contains(stacks, []byte("synctest bubble")) {
+				still = 0
+			}
+			if still == 4 {
+				found <- stacks
+				return
+			}
+		}
+	}()
+	return found
+}
+
+// active matches the stack of a goroutine of a bubble that runs, or could.
+var active = regexp.MustCompile(`(?m)^goroutine \d+ .*\[(running|runnable|syscall|copystack|preempted|GC |IO wait)[^\]]*synctest bubble`)
 
 // TestSeeds runs a few worlds of fresh seeds, each in a process of its own.
 func TestSeeds(t *testing.T) {
