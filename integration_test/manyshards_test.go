@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,8 @@ func shardsOf(t testing.TB, s *server) (ids []string) {
 }
 
 // TestManyShards makes two shards while the command is killed, loses a leader and a majority of one of
-// them, which the other does not notice, and adds and ends a shard.
+// them, which the other does not notice, and adds and ends a shard. A table is created meanwhile: without the majority
+// the answer is TRYAGAIN, and all shards have it in the end.
 func TestManyShards(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 6)
@@ -96,9 +98,20 @@ func TestManyShards(t *testing.T) {
 	if served == 0 || served == 32 {
 		t.Errorf("%d of 32 keys are in one shard", served)
 	}
+	if _, err := redisAsk(leaderOf(t, one...), "CTABLE", "CREATE", "late", "PREFIX", "late:"); err == nil ||
+		!strings.HasPrefix(err.Error(), "TRYAGAIN") || !strings.Contains(err.Error(), "shard "+ids[1]) {
+		t.Errorf("a table, while a shard has no majority: %v", err)
+	}
 	lost.start()
 	rest[0].start()
 	countsEverywhere(t, c, "c", 3)
+	for _, shard := range shards { // also without being asked again
+		eventually(t, patience, "the shard has the table", func() bool { return slices.Contains(tablesOf(t, leaderOf(t, shard...)), "late") })
+	}
+	eventually(t, patience, "a replica answers for the table", func() bool {
+		_, err := redisAsk(without(one, leaderOf(t, one...))[0], "CTABLE", "CREATE", "late", "PREFIX", "late:")
+		return err == nil
+	})
 
 	fresh := startNode(t)
 	add := []string{"add-node", "--new-shard", fresh.address(), one[0].address()}
@@ -109,6 +122,9 @@ func TestManyShards(t *testing.T) {
 		_, err := redisAsk(fresh, "CINCRBY", "key1", "c", 1)
 		return err != nil && strings.HasPrefix(err.Error(), "MOVED")
 	})
+	if got := tablesOf(t, fresh); !slices.Contains(got, "late") {
+		t.Errorf("the new shard has the tables %q", got)
+	}
 	operate(t, 0, "is no member any more", "remove-node", one[0].address(), fresh.address())
 	operate(t, 0, "2 shards", "status", one[0].address())
 

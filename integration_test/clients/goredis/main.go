@@ -215,7 +215,7 @@ func load(client redis.UniversalClient, prefix string) error {
 				}
 				fmt.Println("counted", key, opid, value)
 				applied.Add(1)
-				time.Sleep(20 * time.Millisecond) // others need the processor
+				time.Sleep(60 * time.Millisecond) // others need the processor
 			}
 		})
 	}

@@ -92,7 +92,7 @@ const counts = [0, 0, 0, 0];
 await Promise.all(counts.map(async (_, worker) => {
   while (running) {
     assert.equal(await increment(`${prefix}load:${worker}`), ++counts[worker]);
-    await sleep(20); // others need the processor
+    await sleep(60); // others need the processor
   }
 }));
 console.log('applied', counts.reduce((a, b) => a + b));

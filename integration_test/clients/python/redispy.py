@@ -129,7 +129,7 @@ def work(worker):
         if value != counts[worker]:
             say(f"load:{worker} is {value} after {counts[worker]} increments")
             return
-        time.sleep(0.02)  # others need the processor
+        time.sleep(0.06)  # others need the processor
 
 
 say("ready")

@@ -156,7 +156,7 @@ func load(client rueidis.Client, prefix string) error {
 				}
 				fmt.Println("counted", key, opid, value)
 				applied.Add(1)
-				time.Sleep(20 * time.Millisecond) // others need the processor
+				time.Sleep(60 * time.Millisecond) // others need the processor
 			}
 		})
 	}

@@ -40,7 +40,7 @@ expect "$(cli CINCRBY "${prefix}transaction" op 6)" "MISMATCH opid was used with
 echo ready
 limit=(timeout 2)
 count=0 keys=4
-while read -rt 0.05 || (($? > 128)); do # until standard input is closed
+while read -rt 0.1 || (($? > 128)); do # until standard input is closed
 	increment "${prefix}load:$((count % keys))"
 	expect "$value" $((count++ / keys + 1))
 done
