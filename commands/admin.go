@@ -241,7 +241,7 @@ func doReplicaOf(c *Context) {
 func replicaOf(name, since string) Command {
 	return Command{
 		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: since,
-		Complexity: "O(1)", Summary: "Accepts NO ONE; nodes of a cluster replicate by themselves.",
+		Complexity: "O(1)", Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
 }
@@ -292,14 +292,16 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
-		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Answers how many replicas have what was acknowledged, at least numreplicas unless the time is over; 0 without a cluster.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
+		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Summary: "Waits until numreplicas replicas have everything acknowledged, or until the timeout, and " +
+			"returns how many have; 0 without a cluster.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
 	},
 	{
 		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0", Complexity: "O(1)",
-		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Brings everything acknowledged to disk, whatever appendfsync is, and answers how many replicas have it on theirs.",
-		Args:    []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
+		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Summary: "Writes everything acknowledged to disk, whatever appendfsync is, and returns how many " +
+			"replicas have it on their disks.",
+		Args: []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
 	},
 	{
 		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0", Complexity: "O(1)",
@@ -319,10 +321,12 @@ var serverCommands = []Command{
 	{
 		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
-		Summary: "Writes a consistent copy of the data directory to a new directory below backup-dir on the server's machine, and " +
-			"answers its path when it is complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +
-			"such a copy as a stream (fbfkv backup -), NEXT on the same connection the next one, an empty one at the end. VERIFIED notes " +
-			"for INFO when the last good backup of this data was made (fbfkv verify).",
+		Summary: "Writes a consistent copy of the data directory to a new directory below backup-dir on " +
+			"the server's machine, and returns its path when it is complete. Clients are served meanwhile. " +
+			"fbfkv restore makes a data directory from the copy. With -, the command returns the first " +
+			"piece of the copy as a stream (fbfkv backup -); NEXT on the same connection returns the next " +
+			"piece, and an empty one at the end. VERIFIED records, for INFO, when the last good backup of " +
+			"this data was made (fbfkv verify).",
 		Args: []Arg{oneOf("target", strArg("directory"), word("-"), word("NEXT"),
 			with("VERIFIED", block("verified", strArg("id"), intArg("unix-time-milliseconds"))))}, Run: doBackup, Audit: auditBackup,
 	},

@@ -344,7 +344,8 @@ var bloomCommands = []Command{
 	{
 		Name: "bf.reserve", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupBloom,
 		ACL: bloomFastACL, Since: "1.0.0", Complexity: "O(1)",
-		Summary: "Creates a Bloom filter of a capacity and an error rate. It grows by EXPANSION, or not at all.",
+		Summary: "Creates a Bloom filter with a capacity and an error rate. It grows by EXPANSION; with " +
+			"NONSCALING it does not grow.",
 		Args: []Arg{keyArg(), dblArg("error_rate"), intArg("capacity"), opt(with("EXPANSION", intArg("expansion"))),
 			opt(word("NONSCALING"))},
 		Parse: parseBFReserve, Reply: replyOK,
@@ -374,9 +375,9 @@ var bloomCommands = []Command{
 	{
 		Name: "bf.cadd", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupBloom,
 		ACL: sketchACL, Since: "0.2.0", Complexity: perItem,
-		Summary: "Adds up to 64 items to a Bloom filter once per operation id, all or none, and creates the filter if necessary. " +
-			"The same opid sent again within the table's window gets the first answers, so that what was new is not lost. " +
-			"Needs a table of MODE EXACT.",
+		Summary: "Adds up to 64 items to a Bloom filter once per operation id, all or none, and creates " +
+			"the filter if necessary. The same opid sent again within the table's window gets the first " +
+			"answers, so a retry still tells which items were new. Needs a table of MODE EXACT.",
 		Args:  incrArgs(keyArg(), strArg("opid"), multi(strArg("item"))),
 		Parse: parseBFCAdd, Reply: replyBFCAdd,
 	},
@@ -397,7 +398,7 @@ var bloomCommands = []Command{
 	{
 		Name: "bf.card", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupBloom,
 		ACL: bloomACL, Since: "2.4.4", Complexity: "O(1)",
-		Summary: "Returns how many items were new to a Bloom filter, 0 if it does not exist.",
+		Summary: "Returns the number of items that were new to a Bloom filter, 0 if it does not exist.",
 		Args:    []Arg{keyArg()},
 		Parse:   parseKey(store.BFCard), Reply: replyInt,
 	},

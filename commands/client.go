@@ -361,7 +361,8 @@ var clientCommands = []Command{{
 		clientSub("getname", 2, clientFlags, "2.6.9", "Returns the connection's name.", clientGetName),
 		clientSub("setinfo", 4, clientFlags, "7.2.0", "Sets the name or version of the client library.", clientSetInfo,
 			oneOf("attr", with("LIB-NAME", strArg("libname")), with("LIB-VER", strArg("libver")))),
-		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Spares the connection, whose memory maxmemory-clients does not count then.",
+		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Spares the connection: maxmemory-clients then "+
+			"neither counts its memory nor closes it.",
 			clientSwitch(func(s *Session, on bool) { s.noEvict.Store(on) }), onOff("enabled")),
 		clientSub("no-touch", 3, clientFlags, "7.2.0", "Has no effect: keys have no access times.",
 			clientSwitch(func(s *Session, on bool) { s.noTouch.Store(on) }), onOff("enabled")),

@@ -298,7 +298,7 @@ func (c *Cluster) NotReady() string {
 	v, p := c.View(), c.progress()
 	switch {
 	case v.is == stranger:
-		return "this node is no member of a cluster yet"
+		return "this node is not a member of a cluster yet"
 	case v.is == seeks && v.own.LostAt.IsZero() && v.own.Leader == v.self:
 		return "this node is becoming the leader of its shard"
 	case v.is == seeks && (v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):

@@ -130,7 +130,7 @@ func TestRouting(t *testing.T) {
 		{"no member", noMember, []step{
 			{"GET {bar}", "-CLUSTERDOWN Hash slot not served"}, {"MGET {bar} aa", crossed}, {"FLUSHALL", "-CLUSTERDOWN Hash slot not served"},
 			{"CTABLE CREATE t PREFIX t:", "-CLUSTERDOWN Hash slot not served"}, {"PING", "+PONG"}, {"CLUSTER SLOTS", "[]"},
-			{"CLUSTER MYSHARDID", "-ERR this node is no member of a cluster yet"},
+			{"CLUSTER MYSHARDID", "-ERR this node is not a member of a cluster yet"},
 		}},
 		{"a slot that nobody has", unserved, []step{{"GET foo", "-CLUSTERDOWN Hash slot not served"}, {"GET {bar}", "nil"}}},
 	} {
@@ -465,7 +465,7 @@ func TestNotReady(t *testing.T) {
 		want     string
 	}{
 		{asLeader, ClusterProgress{}, ""}, {asReplica, ClusterProgress{Committed: 10, Applied: 5}, ""}, {dying, ClusterProgress{}, ""},
-		{leaderless, ClusterProgress{}, ""}, {longLost, ClusterProgress{}, "no leader"}, {noMember, ClusterProgress{}, "no member"},
+		{leaderless, ClusterProgress{}, ""}, {longLost, ClusterProgress{}, "no leader"}, {noMember, ClusterProgress{}, "not a member"},
 		{asCaptain, ClusterProgress{}, "becoming the leader"}, {asReplica, behind, "catching up"},
 		{func(v *ClusterView) { v.Shards[0].Leader = -1 }, ClusterProgress{}, "no leader"},
 	} {

@@ -299,7 +299,7 @@ func clusterInfo(c *Context, _ *Cluster, v *ClusterView) {
 // clusterShardID is CLUSTER MYSHARDID.
 func clusterShardID(c *Context, _ *Cluster, v *ClusterView) {
 	if v.own == nil {
-		c.fail(refusal("ERR this node is no member of a cluster yet"))
+		c.fail(refusal("ERR this node is not a member of a cluster yet"))
 		return
 	}
 	c.W.BulkString(v.own.ID)
@@ -449,7 +449,7 @@ var clusterCommands = []Command{
 	},
 	{
 		Name: "readonly", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
-		Summary: "Lets a replica answer this connection's queries from what it knows to be committed.", Run: doReadOnly(true),
+		Summary: "Lets a replica answer this connection's queries from the committed state that it knows.", Run: doReadOnly(true),
 	},
 	{
 		Name: "readwrite", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",

@@ -276,15 +276,16 @@ var counterCommands = []Command{
 	{
 		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Says what is remembered of an operation, without applying it: delta, result, time and, in one of several regions, which one " +
-			"applied it. IDMP names an operation of INCREX.",
+		Summary: "Returns what the table remembers of an operation, without applying it: delta, result, " +
+			"time and, in one of several regions, which region applied it. IDMP names an operation of " +
+			"INCREX.",
 		Args:  []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse: parseCSeen, Reply: replyCSeen,
 	},
 	{
 		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns a counter as an integer; with REGIONS, in one of several regions, what each of them has added to it, by name; # and a number are behind the name of one that was removed.",
+		Summary: "Returns a counter as an integer. With REGIONS, in one of several regions, it returns what each region has added, by name; a removed region appears as NAME#NUMBER.",
 		Args:    []Arg{keyArg(), opt(word("REGIONS"))},
 		Parse:   parseCGet, Reply: replyCGet,
 	},

@@ -361,17 +361,18 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
-				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
-				"REGIONS NONE, the default of APPROX tables, tells other regions nothing of the keys, which each counts by itself then; tables " +
-				"must be alike in all regions. Times and sizes take units: 10m, 64mb.",
+			Summary: "Creates a table. Keys that change their table are also checked against the previous " +
+				"one, for its window. IDTIME AUTO, the default, reads the operation's time from an opid " +
+				"that is a UUIDv7 or a ULID. With REGIONS NONE, the default of APPROX tables, each region " +
+				"counts these keys alone; tables must be alike in all regions. Times and sizes take units: " +
+				"10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:  ctableCreate, Audit: auditAll,
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
 			Since: "0.2.0", Complexity: "O(1)",
-			Summary: "Changes options of a table, except its prefix, and forgets nothing.",
+			Summary: "Changes options of a table, except its prefix. No opid is forgotten.",
 			Args:    tableOptionArgs(strArg("name")),
 			Run:     ctableAlter, Audit: auditAll,
 		},

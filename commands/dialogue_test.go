@@ -220,7 +220,6 @@ func TestCounterErrors(t *testing.T) {
 		{"CINCRBY k a 1 WITHSTATUS WITHSTATUS", "-ERR syntax error"},
 		{"CINCRBY k a 1 FOO", "-ERR syntax error"},
 		{"CINCRBY k a 1 AT 1", "-" + staleText},
-		{"CINCRBY k a 1 AT 99999999999999", "-ERR operation time is in the future, by more than SKEW (5s): compare the clocks of client and server"},
 		{"CINCRBY k a 1 AT 1764240000", "-ERR AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?"},
 		{"CDECRBY k a -9223372036854775808", "-ERR decrement would overflow"},
 		{"CINCRBY k a 9223372036854775807", ":9223372036854775807"},

@@ -377,8 +377,9 @@ var keyCommands = []Command{
 	{
 		Name: "flushall", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
-		Summary: "Deletes all keys and forgets all operation ids. Operations of an earlier time are stale from then on.",
-		Args:    flushArgs, Parse: parseFlush(0), Reply: replyOK, Audit: auditAll,
+		Summary: "Deletes all keys and forgets all operation ids. Operations with an earlier time are " +
+			"STALE from then on.",
+		Args: flushArgs, Parse: parseFlush(0), Reply: replyOK, Audit: auditAll,
 	},
 	{
 		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,

@@ -134,8 +134,8 @@ func TestParseIntoOperations(t *testing.T) {
 	}
 }
 
-const staleText = "STALE operation is older than what the table remembers (WINDOW), so it may have been applied: " +
-	"check the counter; if it must still count, send it with a new opid"
+const staleText = "STALE operation is older than what the table remembers (WINDOW 120 s), so it may have been applied. " +
+	"Read the counter; to count it anyway, use a new opid"
 
 func TestErrorTexts(t *testing.T) {
 	for err, want := range map[error]string{
@@ -143,7 +143,7 @@ func TestErrorTexts(t *testing.T) {
 		store.ErrKeySize:         "ERR key must be 1 to 65536 bytes",
 		store.ErrWrongType:       "WRONGTYPE Operation against a key holding the wrong kind of value",
 		store.ErrOverflow:        "ERR increment or decrement would overflow",
-		store.ErrStale:           staleText,
+		store.ErrStale:           "STALE operation is older than what the table remembers",
 		store.ErrFuture:          "ERR operation time is in the future",
 		store.ErrMismatch:        "MISMATCH opid was used with another delta",
 		store.ErrPartlySeen:      "MISMATCH opid was used with some of these keys only",

@@ -18,8 +18,8 @@ import (
 const groupRegions = "regions"
 
 const (
-	noRegionCluster = refusal("ERR this node is no member of a cluster yet: only then can that become a region")
-	noRegion        = refusal("ERR this server is not a region: fbfkv region create makes it the first one, fbfkv region join one of others")
+	noRegionCluster = refusal("ERR this node is not a member of a cluster yet: first create the cluster; then it can become a region")
+	noRegion        = refusal("ERR this server is not a region: fbfkv region create makes it the first one, fbfkv region join adds it to others")
 	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
 )
 
@@ -201,27 +201,37 @@ var regionCommands = []Command{{
 	Name: "region", Arity: -2, Group: groupRegions, Since: "0.2.0", Complexity: "Depends on subcommand.",
 	Summary: "A container for commands on regions, which count the same counters. fbfkv region uses them.",
 	Subcommands: []Command{
-		audited(auditAll, regionSub("create", -3, "Makes the server the first region, which others reach at an address, and returns the members as JSON. "+
-			"Repeated with another address it changes that.", regionCreate, strArg("name"), opt(strArg("address")))),
-		audited(auditAll, regionSub("admit", 3, "Lets a server become a region, by what its REGION STATUS says of it, and returns the members as JSON, for its REGION JOIN.",
+		audited(auditAll, regionSub("create", -3, "Makes the server the first region, which others reach "+
+			"at an address, and returns the set of regions as JSON. Repeated with another address, it "+
+			"changes the address.", regionCreate, strArg("name"), opt(strArg("address")))),
+		audited(auditAll, regionSub("admit", 3, "Admits a server as a region. The argument is its REGION "+
+			"STATUS; the reply is the set of regions as JSON, for its REGION JOIN.",
 			regionAdmit, strArg("json"))),
-		audited(auditAll, regionSub("join", 3, "Makes the server a region, with what REGION ADMIT of another one has returned.",
+		audited(auditAll, regionSub("join", 3, "Makes the server a region. The argument is the reply of "+
+			"another region to REGION ADMIT.",
 			regionDone(regionJoin), strArg("json"))),
-		withTips(regionSub("members", 2, "Returns the regions that there are, as JSON.", regionMembers), changingTip...),
-		withTips(regionSub("status", 2, "Returns how the regions are doing, as JSON: also of a server that is none.", regionStatus), changingTip...),
-		audited(auditAll, regionSub("acknowledge", 3, "Takes note that so many unchecked operations, as REGION STATUS counts them, are known: only more of them are a problem that it tells of.",
+		withTips(regionSub("members", 2, "Returns the set of regions as JSON.", regionMembers), changingTip...),
+		withTips(regionSub("status", 2, "Returns the state of the regions as JSON. A server that is not a "+
+			"region answers too.", regionStatus), changingTip...),
+		audited(auditAll, regionSub("acknowledge", 3, "Acknowledges a number of unchecked operations. "+
+			"REGION STATUS then reports a problem only if their count grows.",
 			regionDone(regionAcknowledge), intArg("count"))),
-		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost, or are not to be any more; the heir looks after what they have counted.",
+		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost or no longer "+
+			"needed. The heir looks after their counts.",
 			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
-		audited(auditAll, regionSub("leave", 3, "Refuses what clients write, until REGION LEAVE no or a restart, so that the others hear of all before the region is removed; "+
-			"returns the sequences that they must have taken, by partition, as JSON.", regionLeave, oneOf("leave", word("YES"), word("NO")))),
-		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and what they write before they hear of it.",
+		audited(auditAll, regionSub("leave", 3, "Refuses writes until REGION LEAVE no or a restart, so "+
+			"that the other regions can read everything before this one is removed. Returns, as JSON, the "+
+			"sequence of each partition that they must reach.", regionLeave, oneOf("leave", word("YES"), word("NO")))),
+		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and also what they "+
+			"write until they learn of the flush.",
 			regionDone(func(_ *Context, n *regions.Node) error { return n.Flush() }))),
-		audited(auditAll, regionSub("pause", 3, "Stops to read a region, until REGION RESUME or a restart.",
+		audited(auditAll, regionSub("pause", 3, "Stops reading a region, until REGION RESUME or a restart.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
-		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",
+		audited(auditAll, regionSub("resume", 3, "Reads a region again. A region that could not be read is "+
+			"tried at once.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }), strArg("name"))),
-		withTips(regionSub("verify", 2, "Compares what this region has with what each other one has, and returns the slots that differ, as JSON. Waits for all of them.", regionVerify), changingTip...),
+		withTips(regionSub("verify", 2, "Compares this region with each other region, waits for all of "+
+			"them, and returns the slots that differ, as JSON.", regionVerify), changingTip...),
 		helpFor("region", groupRegions),
 	},
 }}

@@ -71,10 +71,12 @@ var regionPullCommands = []Command{
 		Name: "region.pull", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused | untimed, Group: groupRegions,
 		Since: "0.2.0", Complexity: "O(N), where N is the number of bytes that are answered; with DIGEST, the number of keys in the slots",
 		Tips: changingTip, Run: doRegionPull,
-		Summary: "What a region asks another one: what it did behind the sequences up to which its log was taken. Waits up to BLOCK " +
-			"milliseconds while nothing follows. With a word before the arguments it asks something else. NEXT: what follows what the request before was told. " +
-			"STATE: a page of the counters and opids of slots. DIGEST: a digest of the counters of slots. MEMBERS: the regions that there are. " +
-			"SHARDS: the shards and nodes of a region that is a cluster. TABLES: its tables. Not for clients; a region's user needs no other command.",
+		Summary: "The request of a region to another one: it returns the log entries after the given " +
+			"sequences, and waits up to BLOCK milliseconds if there are none. A word before the arguments " +
+			"asks for something else. NEXT: the entries after those of the request before. STATE: a page " +
+			"of the counters and opids of slots. DIGEST: a digest of the counters of slots. MEMBERS: the " +
+			"set of regions. SHARDS: the shards and nodes of a region that is a cluster. TABLES: its " +
+			"tables. Clients do not use it; the user of a region needs no other command.",
 		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")), with("BLOCK", intArg("milliseconds")),
 			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"), strArg("after"), strArg("acknowledged")))},
 	},

@@ -164,8 +164,7 @@ func TestSketchIDs(t *testing.T) {
 		{"BF.CADD f 1 x y x", "[:1 :1 :0]"}, {"BF.ADD f z", ":1"}, {"BF.CADD f 1 x y x", "[:1 :1 :0]"}, {"BF.CADD f 2 x", "[:0]"},
 		{"BF.CADD f 3 x w WITHSTATUS", "[[:0 :1] :1]"}, {"BF.CADD f 3 x w WITHSTATUS", "[[:0 :1] :0]"},
 		{"BF.CADD f 3 w x", "-MISMATCH opid was used with other items or increments"},
-		{"BF.CADD f 4 AT 1", "[:1 :1]"}, {"BF.CADD f 5 v AT 1", "-STALE operation is older than what the table remembers (WINDOW), so it may have been " +
-			"applied: check the counter; if it must still count, send it with a new opid"},
+		{"BF.CADD f 4 AT 1", "[:1 :1]"}, {"BF.CADD f 5 v AT 1", "-" + staleText},
 		{"BF.CADD f 5 v AT x", "[:1 :0 :0]"}, {"BF.CADD f 6 WITHSTATUS", "[:1]"}, {"BF.CADD f 7 WITHSTATUS WITHSTATUS", "[[:0] :1]"},
 		{"BF.CADD a:f 1 x", "-ERR BF.CADD needs a table of MODE EXACT"},
 		{"CMS.CINCRBY s 1 x 1", "-CMS: key does not exist"}, {"CMS.INITBYDIM s 100 3", "+OK"}, {"CMS.INITBYDIM a:s 100 3", "+OK"},

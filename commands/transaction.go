@@ -341,8 +341,8 @@ var transactionCommands = []Command{
 	{
 		Name: "cmulti", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Starts a transaction as MULTI does, of commands on keys. EXEC executes none of the commands behind the first one " +
-			"whose reply is an error; those before it stay executed.",
+		Summary: "Starts a transaction as MULTI does, for commands on keys. EXEC stops at the first error; " +
+			"what ran before it stays.",
 		Control: doMulti,
 	},
 }

@@ -21,7 +21,7 @@ func acts(t *testing.T, log, client string) (commands []string) {
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}
-		if line.Msg != "administrative act" {
+		if line.Msg != "admin command" {
 			continue
 		}
 		if line.User != "root" || line.Client != client || line.Client_name != "console" {
@@ -90,7 +90,7 @@ func TestAuditedWords(t *testing.T) {
 	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	c := s.dial(t)
 	c.expect("+OK", "ACL", "SETUSER", "a\"\\\xff\a", "~"+strings.Repeat("x", 1000))
-	eventually(t, "the line", func() bool { return strings.Contains(log.String(), "administrative act") })
+	eventually(t, "the line", func() bool { return strings.Contains(log.String(), "admin command") })
 	var line struct{ Command string }
 	if err := json.Unmarshal([]byte(log.String()), &line); err != nil {
 		t.Fatal(err)

@@ -150,8 +150,8 @@ func (s *Server) Config() *Config { return s.config.Load() }
 var clusterSettings = []Setting{
 	{
 		Name: "cluster-enabled", Group: GroupCluster, Default: "no",
-		Doc: "Make the server a node of a cluster, which several nodes keep alive. It serves no keys until fbfkv cluster create " +
-			"or add-node has made it a member. appendfsync must be always.",
+		Doc: "Make the server a node of a cluster. It serves no keys until fbfkv cluster create or " +
+			"add-node has made it a member. appendfsync must be always.",
 		kind: yesNo(func(c *Config) *bool { return &c.Cluster.Enabled }),
 	}, {
 		Name: "cluster-port", Group: GroupCluster, Default: "0",
@@ -159,49 +159,54 @@ var clusterSettings = []Setting{
 		kind: integer(func(c *Config) *int { return &c.Cluster.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "cluster-node-timeout", Group: GroupCluster, Default: "1000",
-		Doc: "How many milliseconds a node may be silent before the others elect another leader; all nodes need the same. " +
-			"It is also how long a request waits while its shard has no leader.",
+		Doc: "How many milliseconds a leader may be silent before the other nodes elect another one; all " +
+			"nodes need the same value. A request also waits so long for a shard without a leader.",
 		kind: millis(func(c *Config) *time.Duration { return &c.Cluster.NodeTimeout }, 100, 600_000),
 	}, {
 		Name: "cluster-secret", Group: GroupCluster, Default: `""`,
-		Doc: "The password by which nodes know each other, the same on all of them, unless tls-cluster is yes. Set it in " +
-			"the configuration file or in one that it includes, not on the command line. It is never shown.",
+		Doc: "The password of the nodes among each other, the same on all nodes. Not needed if tls-cluster " +
+			"is yes. Set it in the configuration file or in one that it includes, not on the command line. " +
+			"It is never shown.",
 		kind: password(func(c *Config) *string { return &c.Cluster.Secret }).must(longSecret),
 	}, {
 		Name: "tls-cluster", Group: GroupCluster, Default: "no",
-		Doc: "Nodes talk over TLS and show each other their certificates (tls-cert-file), signed by an authority of " +
-			"tls-cluster-ca-cert-file, with the extended key usage serverAuth. Each holder of such a certificate can be a node.",
+		Doc: "Nodes talk over TLS and show each other their certificates (tls-cert-file). An authority of " +
+			"tls-cluster-ca-cert-file must have signed them, with the extended key usage serverAuth. Each " +
+			"holder of such a certificate can be a node.",
 		kind: yesNo(func(c *Config) *bool { return &c.Cluster.TLS }),
 	}, {
 		Name: "cluster-announce-ip", Group: GroupCluster, Default: `""`,
-		Doc: "The address, or a name, at which clients and nodes reach this node, if it is not that of fbfkv cluster create: " +
-			"behind address translation, or where an address does not stay and a name does.",
+		Doc: "The address or name at which clients and nodes reach this node. Set it if it differs from " +
+			"that of fbfkv cluster create, as behind address translation, or if the address may change and " +
+			"a name does not.",
 		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceIP }, "<address>", 253).must(goodNames),
 	}, {
 		Name: "cluster-announce-hostname", Group: GroupCluster, Default: `""`,
-		Doc:  "A name of the node that clients are told beside its address, to check certificates by.",
+		Doc: "The node's name. Clients get it beside the address, and can check the certificate against " +
+			"it.",
 		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceHostname }, "<name>", 253).must(goodNames),
 	}, {
 		Name: "cluster-announce-port", Group: GroupCluster, Default: "0",
-		Doc:  "The port at which clients reach this node, if it is another one than port; 0: it is not.",
+		Doc:  "The port at which clients reach this node, if it differs from port; 0: port.",
 		kind: integer(func(c *Config) *int { return &c.Cluster.AnnouncePort }, 0, math.MaxUint16),
 	}, {
 		Name: "cluster-announce-tls-port", Group: GroupCluster, Default: "0",
-		Doc:  "As cluster-announce-port, of tls-port.",
+		Doc:  "Like cluster-announce-port, for tls-port.",
 		kind: integer(func(c *Config) *int { return &c.Cluster.AnnounceTLSPort }, 0, math.MaxUint16),
 	}, {
 		Name: "cluster-announce-bus-port", Group: GroupCluster, Default: "0",
-		Doc:  "As cluster-announce-port, of cluster-port.",
+		Doc:  "Like cluster-announce-port, for cluster-port.",
 		kind: integer(func(c *Config) *int { return &c.Cluster.AnnounceBusPort }, 0, math.MaxUint16),
 	}, {
 		Name: "cluster-preferred-endpoint-type", Group: GroupCluster, Default: commands.EndpointIP, Mutable: true,
-		Doc: "What clients are told to connect to: the nodes' addresses, their hostnames, or nothing but the port, for " +
-			"clients that reach every node at the same address.",
+		Doc: "How clients are told to reach nodes: by address, by hostname, or by port alone, for clients " +
+			"that reach every node at the same address.",
 		kind: choice(func(c *Config) *string { return &c.Cluster.EndpointType }, commands.EndpointIP, commands.EndpointHostname, commands.EndpointUnknown),
 	}, {
 		Name: "cluster-replica-max-stale", Group: GroupCluster, Default: "10", Mutable: true,
-		Doc: "For how many seconds a replica that hears no leader, or lacks something that was committed, goes on answering clients that " +
-			"have sent READONLY; 0: for ever. Unless it is 0, a replica that was just started answers only once it has everything.",
+		Doc: "A replica that hears no leader, or lacks committed entries, answers clients that have sent " +
+			"READONLY for so many seconds more; 0: for ever. Unless it is 0, a replica that has just " +
+			"started answers only once it has everything.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Cluster.ReplicaMaxStale }, 0, math.MaxInt32),
 	},
 }

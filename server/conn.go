@@ -156,6 +156,6 @@ func (s *Server) warnOfHTTP(client string) {
 	if last != 0 && now-last < int64(warnEvery) || !s.warned.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Warn("possible attack: a client sends POST or Host:, as a browser does that was tricked into posting commands; "+
+	s.log.Warn("possible attack: a client sends POST or Host:, as a browser does when a page tricks it into posting commands; "+
 		"it was disconnected", "client", client)
 }

@@ -239,7 +239,7 @@ func TestRegionReads(t *testing.T) {
 	if got := c.do("CTABLE", "INFO", "local"); !strings.Contains(got, "regions none") {
 		t.Errorf("CTABLE INFO: %s", got)
 	}
-	c.expect("-ERR keys that other regions are not told of cannot be told from now on: they lack what was done before", "CTABLE", "DROP", "local")
+	c.expect("-ERR keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was counted before", "CTABLE", "DROP", "local")
 	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS ESCROW", "BOUNDS GLOBAL"} {
 		if got := c.do(append([]string{"CTABLE", "CREATE", "t", "PREFIX", "t:"}, strings.Fields(words)...)...); !strings.HasPrefix(got, "-ERR ") {
 			t.Errorf("%s: %s", words, got)

@@ -35,24 +35,27 @@ type RegionConfig struct {
 var regionSettings = []Setting{
 	{
 		Name: "region-backlog", Group: GroupRegions, Default: "4gb",
-		Doc: "How much of the op log is kept for each other region that has not taken it yet. One that falls further " +
-			"behind takes the state of the counters instead.",
+		Doc: "How much of the op log is kept for each other region that has not read it yet. A region that " +
+			"falls further behind fetches the state of the counters instead.",
 		kind: memory(func(c *Config) *int64 { return &c.Region.Backlog }, 1<<20, 1<<50),
 	}, {
 		Name: "region-retention", Group: GroupRegions, Default: "86400",
-		Doc: "For how many seconds the ids of own operations are kept, beyond the window of their table, for regions that have not " +
-			"taken them. Operations that nobody can compare any more count, also if another region has applied them too.",
+		Doc: "For how many seconds beyond the window of their table the ids of own operations are kept for " +
+			"regions that have not read them. After that, an operation applied in two regions may count " +
+			"twice.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Region.Retention }, 1, math.MaxInt32),
 	}, {
 		Name: "region-retention-policy", Group: GroupRegions, Default: "accept",
-		Doc: "What becomes of what another region does not take. accept: what region-backlog and region-retention do not hold is given up, " +
-			"and operations that cannot be compared any more may count twice. refuse: nothing is given up; while more than region-backlog " +
-			"is kept for a region, writes are refused.",
+		Doc: "What to do with operations that another region has not fetched. accept: beyond " +
+			"region-backlog and region-retention they are given up, and may count twice. refuse: nothing " +
+			"is given up; while a region is more than region-backlog behind, writes are refused.",
 		kind: choice(func(c *Config) *string { return &c.Region.Policy }, "accept", "refuse"),
 	}, {
 		Name: "region-user", Group: GroupRegions, Default: `""`, Mutable: true,
-		Doc: "The user as whom this region logs in at the others; \"\" is default. It needs no permission but +region.pull. Beyond loopback, " +
-			"unless clients must show certificates, each region must have such a user for the others, and log in at them as one. Connections made from then on use what is set.",
+		Doc: "The user this region logs in with at other regions; empty: `default`. It needs only the " +
+			"permission +region.pull. Beyond loopback, unless clients must show certificates, each region " +
+			"must have such a user for the others, and log in at them with one. A change applies to new " +
+			"connections.",
 		kind: text(func(c *Config) *string { return &c.Region.User }, "<name>", 512),
 	}, {
 		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true,
@@ -61,18 +64,21 @@ var regionSettings = []Setting{
 		kind: password(func(c *Config) *string { return &c.Region.Password }),
 	}, {
 		Name: "region-announce", Group: GroupRegions, Default: `""`, Mutable: true,
-		Doc: "The host:port at which the other regions reach this one, for clients or, with tls-region, for clients that use TLS. It " +
-			"counts when the region is created or joins; \"\" is the address that is named then.",
+		Doc: "The host:port at which the other regions reach this one, for clients or, with tls-region, " +
+			"for clients that use TLS. Read by `region create` and `join` only; empty: the address given " +
+			"there.",
 		kind: text(func(c *Config) *string { return &c.Region.Announce }, "<host:port>", 300).must(regionAddress),
 	}, {
 		Name: "tls-region", Group: GroupRegions, Default: "no",
-		Doc: "Read the other regions over TLS: at their tls-port, showing the server's certificate (tls-cert-file). Theirs must be " +
-			"signed by an authority of tls-ca-cert-file or tls-ca-cert-dir, and must have the extended key usage serverAuth.",
+		Doc: "Read the other regions over TLS, at their tls-port, and show this server's certificate " +
+			"(tls-cert-file). An authority of tls-ca-cert-file or tls-ca-cert-dir must have signed theirs, " +
+			"with the extended key usage serverAuth.",
 		kind: yesNo(func(c *Config) *bool { return &c.Region.TLS }),
 	}, {
 		Name: "tls-region-check-names", Group: GroupRegions, Default: "yes", Mutable: true,
-		Doc: "Whether another region's certificate must be for the name or address at which it is read. With no, every server " +
-			"certificate of these authorities is taken for every region. Connections made from then on use what is set.",
+		Doc: "Whether another region's certificate must be for the name or address at which it is read. " +
+			"With no, any server certificate of these authorities is accepted for any region. A change " +
+			"applies to new connections.",
 		kind: yesNo(func(c *Config) *bool { return &c.Region.CheckNames }),
 	},
 }
@@ -162,7 +168,7 @@ func (c *Config) RegionUnsafe(users *acl.Users) error {
 	if lacks == nil {
 		return nil
 	}
-	return fmt.Errorf("a region with bind %s must know who reads it, and let who reads do nothing else; it lacks %s; or accept only clients "+
+	return fmt.Errorf("a region with bind %s must let only other regions read it, with a user that may do nothing else; it lacks %s; or accept only clients "+
 		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "), strings.Join(lacks, "; and "))
 }
 

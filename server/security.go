@@ -61,7 +61,7 @@ func (s *Server) fillSecurity() {
 	if s.commands.Users == nil {
 		users, err := config.OpenUsers()
 		if err != nil {
-			s.log.Error("the users cannot be read, so that nobody can log in", "error", err)
+			s.log.Error("the users cannot be read, so nobody can log in", "error", err)
 			users = acl.NewUsers(commands.Catalog())
 			if err := users.Set(acl.Default, []string{"reset"}); err != nil {
 				s.log.Error("default user", "error", err)
@@ -146,7 +146,7 @@ func (s *Server) userLines(c *Config) []UserLine {
 
 // audited logs an administrative act: who did what, and from where.
 func (s *Server) audited(session *commands.Session, command string) {
-	s.log.Info("administrative act", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
+	s.log.Info("admin command", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
 }
 
 // failureLogEvery is how often failed logins, or TLS handshakes, are logged at most.

@@ -267,7 +267,7 @@ func (s *Server) NotReady() string {
 }
 
 // ShardFigures returns what this node is in its shard, and the figures of the shard's other nodes if
-// it leads it; false: it is no member of a cluster. Safe for concurrent use.
+// it leads it; false: it is not a member of a cluster. Safe for concurrent use.
 func (s *Server) ShardFigures() (f commands.ShardFigures, replicas []commands.ReplicaFigures, member bool) {
 	f, member = s.commands.ShardFigures()
 	return f, s.commands.ReplicaFigures(), member
@@ -346,7 +346,7 @@ func (s *Server) evict(conns []*conn, limit int64) {
 		sum -= h.bytes
 		h.evicted = true
 		s.evicted.Add(1)
-		s.log.Warn("client disconnected: all together hold more than maxmemory-clients", "client", h.session.Addr, "bytes", h.bytes)
+		s.log.Warn("client disconnected: all clients together hold more than maxmemory-clients", "client", h.session.Addr, "bytes", h.bytes)
 		h.line.cut()
 	}
 }

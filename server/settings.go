@@ -97,20 +97,21 @@ var storageSettings = []Setting{
 		kind: text(func(c *Config) *string { return &c.Dir }, "<path>", 4096).must(notEmpty),
 	}, {
 		Name: "backup-dir", Group: GroupStorage, Default: `""`,
-		Doc: "The directory below which BACKUP writes, and nowhere else. The server creates it if it is missing. \"\" is " +
-			"beside dir, with -backups after its name. On the file system of dir a backup consists mostly of links.",
+		Doc: "BACKUP writes only below this directory. The server creates it if it is missing. Empty: " +
+			"beside dir, with -backups after its name. On the file system of dir a backup consists mostly " +
+			"of links.",
 		kind: text(func(c *Config) *string { return &c.BackupDir }, "<path>", 4096),
 	}, {
 		Name: "appendfsync", Group: GroupStorage, Default: "always", Mutable: true,
-		Doc: "What an acknowledged operation survives. always: a power failure, since its reply waits for the disk. " +
-			"everysec: a crash of the process, and a power failure except for the last second or two. no: a crash of " +
-			"the process; the operating system decides when to write to the disk.",
+		Doc: "What an acknowledged operation survives. always: a power failure, because the reply waits " +
+			"for the disk. everysec: a crash of the process; a power failure loses the last second or two. " +
+			"no: a crash of the process; the operating system decides when to write to the disk.",
 		kind: choice(func(c *Config) *string { return &c.AppendFsync }, "always", "everysec", "no"),
 	}, {
 		Name: "save", Group: GroupStorage, Default: "60 1", Mutable: true, Repeatable: true,
-		Doc: "How often the filters are written to disk: <seconds> <changes>, as in Redis; the shortest time counts. " +
-			`With "" only SAVE, BGSAVE and shutdown write them. This bounds how long a start takes. It never affects ` +
-			"what survives.",
+		Doc: "How often the filters are written to disk: <seconds> <changes>, as in Redis; the shortest " +
+			"time counts. With \"\" only SAVE, BGSAVE and shutdown write them. The setting bounds how long a " +
+			"start takes. It never affects durability.",
 		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints, SavePoints.words),
 	}, {
 		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "128mb",
@@ -121,44 +122,45 @@ var storageSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
-		Doc: "How much memory the filters of all tables, sketches and filter keys may use together; of it, sketches and " +
-			"filter keys get at most half. Beyond it, a table refuses new operations or lets its error rise, as its " +
-			"OVERLOAD option says. 0 sets no limit.",
+		Doc: "How much memory the filters of all tables, the sketches and the filter keys may use " +
+			"together. Sketches and filter keys get at most half of it. At the limit, a table refuses new " +
+			"operations or lets its error rise, as its OVERLOAD option says. 0 sets no limit.",
 		kind: memory(func(c *Config) *int64 { return &c.FilterMaxMemory }, 0, 1<<50),
 	}, {
 		Name: "hot-counters", Group: GroupStorage, Default: "1000000",
-		Doc: "How many counters are kept in memory; the others are read from disk when needed. Changed counters that " +
-			"are not yet written to disk come on top, up to half as many or some ten thousands.",
+		Doc: "How many counters stay in memory; the server reads the others from disk when it needs them. " +
+			"Changed counters that are not yet on disk come on top: up to half as many, or some tens of " +
+			"thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),
 	}, {
 		Name: "cache-memory", Group: GroupStorage, Default: "128mb",
-		Doc: "How much memory is used to read the disk less often. Half caches what is read from disk; half holds the " +
-			"newest records of EXACT tables until they are sorted and written. More memory means fewer reads, less " +
-			"merging, and more duplicates answered from memory.",
+		Doc: "Memory that spares reads of the disk. Half is a cache of the disk; half holds the newest " +
+			"records of EXACT tables until they are sorted and written. More memory means fewer reads, " +
+			"less merging, and more duplicates answered from memory.",
 		kind: memory(func(c *Config) *int64 { return &c.CacheMemory }, 2<<20, 1<<50),
 	}, {
 		Name: "min-free-disk", Group: GroupStorage, Default: "64mb",
-		Doc: "Writes are refused while less disk space than this is free; the rest is for other programs and for " +
-			"background work. 0 turns this off. Writes for which there is no space are refused in any case.",
+		Doc: "The server refuses writes while less disk space than this is free, and so leaves room for " +
+			"other programs and background work. 0 turns this off. A write that finds no space is refused " +
+			"in any case.",
 		kind: memory(func(c *Config) *int64 { return &c.MinFreeDisk }, 0, 1<<50),
 	}, {
 		Name: "partitions", Group: GroupStorage, Default: "16",
-		Doc: "How many partitions a new data directory gets, a power of two; an existing directory keeps its number. A " +
-			"few per core are right.",
+		Doc: "The number of partitions of a new data directory, a power of two; an existing directory " +
+			"keeps its number. A few per core are right.",
 		kind: integer(func(c *Config) *int { return &c.Partitions }, 1, 1024).must(powerOfTwo),
 	}, {
 		Name: "accept-forgotten-window", Group: GroupStorage, Default: "no",
-		Doc: "Start although both snapshots of a filter are damaged and its table has lost its memory. Operations from " +
-			"before this start are then refused as STALE if their time is known, and may be applied again if it is " +
-			"not.",
+		Doc: "Start although both snapshots of a filter are damaged. The table then starts with an empty " +
+			"memory: older retries are STALE if their time is known; otherwise they count again.",
 		kind: yesNo(func(c *Config) *bool { return &c.AcceptForgetting }),
 	}, {
 		Name: "appendonly", Group: GroupStorage, Default: "yes", Fixed: true,
-		Doc:  "Always yes: every operation is logged. Exists for clients that ask.",
+		Doc:  "Always yes: every operation is logged. For clients that ask.",
 		kind: yesNo(func(*Config) *bool { return new(bool) }).always("appendonly", "yes"),
 	}, {
 		Name: "databases", Group: GroupStorage, Default: "1", Fixed: true,
-		Doc:  "Always 1: there is only database 0. Exists for clients that ask.",
+		Doc:  "Always 1: there is only database 0. For clients that ask.",
 		kind: integer(func(*Config) *int { return new(int) }, 1, math.MaxInt32).always("databases", "1"),
 	},
 }
@@ -180,15 +182,16 @@ var networkSettings = []Setting{
 		kind: yesNo(func(c *Config) *bool { return &c.ProtectedMode }),
 	}, {
 		Name: "tcp-keepalive", Group: GroupNetwork, Default: "300", Mutable: true,
-		Doc:  "After how many idle seconds the server probes a connection, to notice clients that are gone; 0 never.",
+		Doc:  "After so many idle seconds the server probes a connection, to notice lost clients; 0: never.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.TCPKeepalive }, 0, math.MaxInt32),
 	}, {
 		Name: "timeout", Group: GroupNetwork, Default: "0", Mutable: true,
-		Doc:  "After how many idle seconds the server disconnects a client; 0 never.",
+		Doc:  "After so many idle seconds the server disconnects a client; 0: never.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Timeout }, 0, math.MaxInt32),
 	}, {
 		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
-		Doc:  "For how many seconds a client may leave its replies unread before the server disconnects it; 0 for ever.",
+		Doc: "The server disconnects a client that leaves its replies unread for so many seconds; 0: " +
+			"never.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, 0, math.MaxInt32),
 	},
 }
@@ -200,9 +203,10 @@ var limitSettings = []Setting{
 		kind: integer(func(c *Config) *int { return &c.MaxClients }, 1, math.MaxInt32),
 	}, {
 		Name: "maxmemory-clients", Group: GroupLimits, Default: "512mb", Mutable: true,
-		Doc: "How much memory all clients together may hold: the buffers of requests that are not complete or not carried out, " +
-			"commands queued by MULTI, keys of WATCH, and the buffers of replies that are not read. Beyond it the server disconnects the clients " +
-			"that hold the most. It looks once a second. A client with CLIENT NO-EVICT is neither counted nor disconnected. 0 sets no limit.",
+		Doc: "How much memory all clients together may hold: buffers of incomplete or waiting requests, " +
+			"commands queued by MULTI, keys of WATCH, and buffers of unread replies. At the limit the " +
+			"server disconnects the clients that hold the most. It looks once a second. A client with " +
+			"CLIENT NO-EVICT is neither counted nor disconnected. 0 sets no limit.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxMemoryClients }, 0, 1<<40),
 	}, {
 		Name: "proto-max-bulk-len", Group: GroupLimits, Default: "1mb", Mutable: true,
@@ -230,11 +234,11 @@ var generalSettings = []Setting{
 			"debug", "verbose", "notice", "warning", "nothing"),
 	}, {
 		Name: "logfile", Group: GroupGeneral, Default: `""`,
-		Doc:  `The file to append the log to; "" is standard error.`,
+		Doc:  "The file to append the log to; empty: standard error.",
 		kind: text(func(c *Config) *string { return &c.LogFile }, "<path>", 4096),
 	}, {
 		Name: "shutdown-timeout", Group: GroupGeneral, Default: "10", Mutable: true,
-		Doc:  "For how many seconds a server that stops waits for clients' commands to finish.",
+		Doc:  "A stopping server waits so many seconds for clients' commands to finish.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ShutdownGrace }, 0, math.MaxInt32),
 	},
 }
@@ -247,8 +251,8 @@ func (s *Setting) IsList() bool { return s.kind.list }
 var operationSettings = []Setting{
 	{
 		Name: "metrics-addr", Group: GroupOperation, Default: `""`,
-		Doc: `The host:port for the status page (/), Prometheus (/metrics) and health checks (/healthz, /readyz), over HTTP; "" is none. ` +
-			"It asks for no password: choose an address that only you can reach.",
+		Doc: `The host:port for the status page (/), Prometheus (/metrics) and health checks (/healthz, /readyz), over HTTP; empty: none. ` +
+			"No password protects them: choose an address that only you can reach.",
 		kind: text(func(c *Config) *string { return &c.MetricsAddr }, "<host:port>", 512).must(hostAndPort),
 	}, {
 		Name: "pprof", Group: GroupOperation, Default: "no",
@@ -292,9 +296,9 @@ type ObservationConfig struct {
 var observationSettings = []Setting{
 	{
 		Name: "slowlog-log-slower-than", Group: GroupObservation, Default: "10000", Mutable: true,
-		Doc: "From how many microseconds on a batch is kept in the slow log (SLOWLOG). The server executes as one batch " +
-			"what clients send at the same time, so a batch is one entry: its duration, its first command, and how " +
-			"many follow. 0 keeps all, -1 none.",
+		Doc: "A batch that takes at least so many microseconds enters the slow log (SLOWLOG). Commands " +
+			"that clients send at the same time are one batch, and one entry: its duration, its first " +
+			"command, and how many follow. 0 keeps all, -1 none.",
 		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
@@ -302,13 +306,13 @@ var observationSettings = []Setting{
 		kind: integer(func(c *Config) *int { return &c.Observation.SlowlogMaxLen }, 0, 100_000),
 	}, {
 		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
-		Doc: "From how many milliseconds on an event (a batch, an fsync, a checkpoint, a snapshot) is kept for LATENCY " +
-			"LATEST, HISTORY and DOCTOR; 0 keeps none.",
+		Doc: "An event (a batch, an fsync, a checkpoint, a snapshot) that takes at least so many " +
+			"milliseconds is kept for LATENCY LATEST, HISTORY and DOCTOR; 0 keeps none.",
 		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
 	}, {
 		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
-		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command takes as " +
-			"long as its batch, including the commit.",
+		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command " +
+			"counts with the time of its batch, including the commit.",
 		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
 	},
 }

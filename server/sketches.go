@@ -24,7 +24,8 @@ var sketchSettings = []Setting{
 		kind: bloomNumber(func(c *Config) *uint64 { return &c.Bloom.Capacity }, "bf-initial-size", 1, 1<<30),
 	}, {
 		Name: "bf-expansion-factor", Group: GroupSketches, Default: "2", Mutable: true,
-		Doc:  "How many times the capacity of a sub-filter the next one has. 0: the filter does not grow.",
+		Doc: "Each sub-filter has so many times the capacity of the one before. 0: the filter does not " +
+			"grow.",
 		kind: bloomNumber(func(c *Config) *uint32 { return &c.Bloom.Expansion }, "bf-expansion-factor", 0, 32768),
 	}, {
 		Name: "module-list-bf", Group: GroupSketches, Default: "no", Mutable: true,

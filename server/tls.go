@@ -119,7 +119,7 @@ func (t *TLS) look(now time.Time) {
 	}
 	if err := t.load(t.settings); err != nil {
 		t.seen = seen // say it once; the next change is looked at again
-		t.log.Warn("changed TLS certificates are not used: those in use stay", "error", err)
+		t.log.Warn("the changed TLS certificates cannot be used: the server keeps the old ones", "error", err)
 		return
 	}
 	t.log.Info("TLS certificates read again: their files have changed")
@@ -358,9 +358,9 @@ var tlsSettings = []Setting{
 		kind: integer(func(c *Config) *int { return &c.TLS.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "tls-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "The server's certificate and its chain, in PEM. The server reads the certificate files again when they " +
-			"change, on SIGHUP, and when any of their settings is set. If a new one is bad, it logs that and keeps the " +
-			"one in use.",
+		Doc: "The server's certificate and its chain, in PEM. The server reads the certificate files again " +
+			"when they change, on SIGHUP, and when any of their settings is set. If a new one is bad, the " +
+			"server logs that and keeps the old one.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CertFile }),
 	}, {
 		Name: "tls-key-file", Group: GroupTLS, Default: `""`, Mutable: true,
@@ -382,8 +382,9 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertDir }),
 	}, {
 		Name: "tls-cluster-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "The certificates, in PEM, of the authorities whose server certificates make a member of the cluster (tls-cluster). " +
-			"Without it, tls-ca-cert-file and tls-ca-cert-dir name them. Give nodes an authority of their own if others issue clients' certificates.",
+		Doc: "The certificates, in PEM, of the authorities whose server certificates make a member of the " +
+			"cluster (tls-cluster). Without it, tls-ca-cert-file and tls-ca-cert-dir name them. Give nodes " +
+			"an authority of their own if another issues clients' certificates.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.ClusterCACertFile }),
 	}, {
 		Name: "tls-auth-clients", Group: GroupTLS, Default: "yes", Mutable: true,
@@ -406,8 +407,8 @@ var tlsSettings = []Setting{
 		kind: seconds(func(c *Config) *time.Duration { return &c.TLS.HandshakeTimeout }, 1, 3600),
 	}, {
 		Name: "tls-max-handshakes", Group: GroupTLS, Default: "1000", Mutable: true,
-		Doc: "How many handshakes may be in progress. One more, and the server drops the oldest: it is more likely " +
-			"stalled than slow.",
+		Doc: "How many handshakes may be in progress. When one more begins, the server drops the oldest: " +
+			"it is more likely stalled than slow.",
 		kind: integer(func(c *Config) *int { return &c.TLS.MaxHandshakes }, 1, math.MaxInt32),
 	},
 }

@@ -160,7 +160,7 @@ func TestTLSReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the bad file is noticed", func() bool {
-		return looked() == second && strings.Contains(s.log(), "changed TLS certificates are not used")
+		return looked() == second && strings.Contains(s.log(), "changed TLS certificates cannot be used")
 	})
 	s.ca.Issue("server", time.Now().Add(time.Hour))
 	eventually(t, "the mended files are noticed", func() bool { return looked() != second })

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/store/seen"
@@ -121,13 +122,18 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	r.time, r.hasTime = time, known
 	if time < x.forgottenBefore(r) {
 		r.t.figures.Stale++
-		return ErrStale
+		return fmt.Errorf("%w (WINDOW %s), so it may have been applied. Read the counter; to count it anyway, use a new opid",
+			ErrStale, inSeconds(d.Window.Milliseconds()))
 	}
 	if time > x.wall+d.Skew.Milliseconds() {
-		return fmt.Errorf("%w, by more than SKEW (%v): compare the clocks of client and server", ErrFuture, d.Skew)
+		return fmt.Errorf("%w: %s ahead of the server's clock, more than SKEW (%s)", ErrFuture,
+			inSeconds(time-x.wall), inSeconds(d.Skew.Milliseconds()))
 	}
 	return nil
 }
+
+// inSeconds writes milliseconds as seconds, which people compare at a glance.
+func inSeconds(ms int64) string { return strconv.FormatFloat(float64(ms)/1000, 'f', -1, 64) + " s" }
 
 // An AT between these is a time in seconds, of 2001 to 5138. In milliseconds it would be of 1970 to 1973.
 const minSeconds, maxSeconds = 1e9, 1e11

@@ -17,9 +17,8 @@ var (
 	// ErrIncrementOverflow: a bound is so far away that the increment up to it
 	// is no 64-bit integer.
 	ErrIncrementOverflow = errors.New("applied increment would overflow")
-	ErrStale             = errors.New("operation is older than what the table remembers (WINDOW), so it may have been applied: " +
-		"check the counter; if it must still count, send it with a new opid")
-	ErrFuture = errors.New("operation time is in the future")
+	ErrStale             = errors.New("operation is older than what the table remembers")
+	ErrFuture            = errors.New("operation time is in the future")
 	// ErrSeconds: an AT is so small that it must be in seconds.
 	ErrSeconds    = errors.New("AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?")
 	ErrNoIDTime   = errors.New("the table reads the operation's time from its opid, and this opid contains none")
@@ -31,9 +30,9 @@ var (
 	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived here yet: try again")
 	// ErrNotCaughtUp: a region that was there before may have forgotten the operation with its counter, and
 	// only its state says so.
-	ErrNotCaughtUp = errors.New("this region has not caught up with one that was there before it, and nothing was applied: try again")
+	ErrNotCaughtUp = errors.New("this region has not caught up with an older one, and nothing was applied: try again")
 	// ErrIDAhead: an id of another region came without what that region did to the counter.
-	ErrIDAhead     = errors.New("an operation of another region was heard of before what it did")
+	ErrIDAhead     = errors.New("an operation of another region arrived before its effect")
 	ErrNotExecuted = errors.New("not executed: a command before it was refused")
 	ErrSpansTables = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
@@ -49,14 +48,14 @@ var (
 
 	ErrOption = errors.New("invalid option")
 	// ErrUnheard: see Options.RegionRefuse.
-	ErrUnheard         = errors.New("another region has not taken more than region-backlog of what was done here (region-retention-policy)")
+	ErrUnheard         = errors.New("another region is more than region-backlog behind in reading this one (region-retention-policy refuse)")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
-	ErrTableRegions = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
+	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was counted before")
 	// errObjectMemory is ErrOutOfMemory, for the objects under keys.
 	errObjectMemory error = tableLimit("sketches and filter keys have their half of filter-maxmemory: delete some, or raise it")
 	// errTableMemory and errTableDisk are ErrOutOfMemory, for a limit of one table.

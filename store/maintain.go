@@ -277,7 +277,7 @@ func (s *Store) expireDue(p *partition, b *Batch, served []servedExpiry) []serve
 		return len(op.Keys) < expiryBatch
 	})
 	if err != nil {
-		s.log.Error("expiry cycle", "error", err)
+		s.log.Error("the expiry cycle failed", "error", err)
 		return served[:before]
 	}
 	if len(op.Keys) == 0 {
@@ -310,6 +310,6 @@ func (s *Store) pruneTables() {
 	}
 	err := s.changeCatalog(drained, func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
 	if err != nil {
-		s.log.Error("pruning tables", "error", err)
+		s.log.Error("pruning tables failed", "error", err)
 	}
 }

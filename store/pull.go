@@ -19,10 +19,10 @@ import (
 
 // ErrGap: what was asked for is not in the op log any more, or does not say enough, as the region was alone
 // then. Who asks must take the state instead (regionstate.go).
-var ErrGap = errors.New("the op log does not reach back so far: the state must be taken")
+var ErrGap = errors.New("the op log does not reach back that far: the state must be fetched")
 
 // ErrStream: another region's log is not the one that was to be taken, or comes too early.
-var ErrStream = errors.New("this is not the log of the region that was to come")
+var ErrStream = errors.New("this is not the log of the expected region")
 
 func streamError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrStream, fmt.Sprintf(format, args...))

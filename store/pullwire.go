@@ -40,7 +40,7 @@ const maxPacking = 64
 const maxPulled = 1<<30 + 1<<20
 
 // ErrPulled: what should be another region's answer to a pull is none.
-var ErrPulled = errors.New("what another region sent is damaged")
+var ErrPulled = errors.New("the answer of another region is damaged")
 
 // pulled is what a pull answers, with its sections still encoded. It aliases its bytes.
 type pulled struct {

@@ -64,11 +64,11 @@ func (s *Store) rebuild(cuts ...cut) error {
 	s.snapshots.unlock()
 	for _, p := range ps {
 		if err := s.saveRebuilt(p); err != nil {
-			s.log.Error("snapshot of a partition that was rebuilt", "partition", p.id, "error", err)
+			s.log.Error("cannot write a snapshot of a rebuilt partition", "partition", p.id, "error", err)
 		}
 	}
 	if err := s.dropFragments(drop); err != nil {
-		s.log.Error("drop fragments of a change", "error", err)
+		s.log.Error("cannot drop the fragments of a change", "error", err)
 	}
 	return nil
 }

@@ -48,13 +48,13 @@ var (
 	// ErrNoRegions: the store is no member of regions.
 	ErrNoRegions = errors.New("this server is not a region")
 	// ErrRemoved and ErrRestored: no other region reads this one, so what clients write would be lost.
-	ErrRemoved = errors.New("the other regions have removed this one, which exchanges nothing with them any more: send clients to another one; " +
+	ErrRemoved = errors.New("the other regions have removed this one, and it exchanges nothing with them any more: send clients to another one; " +
 		"to make this server a region again, start it with an empty directory and join")
 	ErrRestored = errors.New("this directory was restored from a backup, or is an older copy, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
+		"and join with an empty directory; if all others are lost, remove them here, and this region goes on " +
 		"(if there are none: fbfkv region create once more)")
 	// ErrLeaving: see Store.Leave.
-	ErrLeaving = errors.New("this region is being removed: send clients to another one (if fbfkv region remove does not run any more: REGION LEAVE no)")
+	ErrLeaving = errors.New("this region is being removed: send clients to another one (if fbfkv region remove was interrupted for good: REGION LEAVE no)")
 )
 
 // Bounds of the name and of the address of a region, bytes.

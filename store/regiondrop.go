@@ -154,7 +154,7 @@ func ownUndo(p part.Parts, self part.Region) bool {
 func (s *Store) dropEnded(p *partition, b *Batch) {
 	keys, swept, err := s.candidates(p)
 	if err != nil {
-		s.log.Error("dropping keys that have ended", "error", err)
+		s.log.Error("cannot delete expired keys", "error", err)
 	}
 	if len(keys) == 0 {
 		return

@@ -28,7 +28,7 @@ import (
 
 // ErrEra: another region has been flushed, and this one has not heard of it. It must learn of the
 // regions as they are now (SetRegions); then it can go on.
-var ErrEra = errors.New("all regions are being flushed, and this one has not followed yet")
+var ErrEra = errors.New("all regions are being flushed, and this one has not finished yet")
 
 // dead reports whether what another region says in an era is to be passed. It fails with ErrEra
 // if it must wait.

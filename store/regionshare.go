@@ -152,7 +152,7 @@ func (s *Store) checkUnheard() {
 	s.peers.mu.Unlock()
 	unheard := most > uint64(s.opts.RegionBacklog)
 	if s.unheard.Swap(unheard) != unheard {
-		s.log.Warn("op log kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
+		s.log.Warn("the op log is kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
 	}
 }
 

@@ -209,7 +209,7 @@ func TestTableRegions(t *testing.T) {
 	}
 	all, none, approx, exact := RegionsAll, RegionsNone, Approx, Exact
 	for what, err := range map[string]error{
-		"told from now on":   a.s.AlterTable("local", TableChange{Regions: &all}),
+		"cannot come under":  a.s.AlterTable("local", TableChange{Regions: &all}),
 		"by the mode":        a.s.AlterTable("approx", TableChange{Mode: &exact}),
 		"dropped":            a.s.DropTable("local"),
 		"some of them":       a.s.CreateTable(TableOptions{Name: "inner", Prefix: "l:m"}),

@@ -101,7 +101,7 @@ func (s *Store) Follow(record []byte, said func()) error {
 		g.p = p
 		err := s.follow(g, seq, content, said)
 		if errors.Is(err, errConflict) {
-			s.log.Warn("what this node decided was not committed: its state is made anew", "partition", partition)
+			s.log.Warn("operations that this node decided were not committed: it rebuilds the partition", "partition", partition)
 			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
 				err = s.follow(g, seq, content, said)
 			}

@@ -150,7 +150,7 @@ func (s *Store) scanRowsIfDue(p *partition) {
 	s.running.Go(func() {
 		defer s.scanning.Store(false)
 		if err := s.scanRows(p); err != nil {
-			s.log.Error("filter of rows", "partition", p.id, "error", err)
+			s.log.Error("cannot build the filter of rows", "partition", p.id, "error", err)
 		}
 	})
 }
