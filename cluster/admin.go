@@ -320,7 +320,7 @@ func (a *Admin) admit(ctx context.Context, m Member) error {
 // configure changes the configuration, by whoever leads the meta group.
 func (a *Admin) configure(ctx context.Context, fn func(*Configuration) error) error {
 	if a.Meta == nil {
-		return errors.New("it is no member of a cluster")
+		return errors.New("it is not a member of a cluster")
 	}
 	a.one.Lock()
 	defer a.one.Unlock()
@@ -401,7 +401,7 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 		return p, err
 	}
 	if m == nil {
-		return p, again("the node %.50q is no member as far as this one knows: admit it first", r.ID) // the news may be under way
+		return p, again("the node %.50q is not a member, as far as this node knows: admit it first", r.ID) // the news may be under way
 	}
 	status := a.Node.Status()
 	server, known := a.Node.server(r.ID)

@@ -69,7 +69,7 @@ func (a *arrival) run() {
 		// Not what is over in a moment, and once for each reason.
 		if err != nil && a.ctx.Err() == nil && !a.isHere() && time.Since(last) > moveQuiet && err.Error() != said {
 			said = err.Error()
-			a.m.o.Logger.Warn("a partition cannot come yet; this node tries again", "partition", a.p, "error", err)
+			a.m.o.Logger.Warn("a partition cannot be received yet; this node tries again", "partition", a.p, "error", err)
 		}
 		select {
 		case <-a.ctx.Done():
@@ -117,7 +117,7 @@ func (a *arrival) leaderOfSource() (*moveConn, error) {
 	c := a.m.o.Meta.Configuration()
 	member := c.Member(leader.Node)
 	if !known || member == nil {
-		return nil, errors.New("nobody is known to lead the shard that has it")
+		return nil, errors.New("the leader of the shard that has it is not known")
 	}
 	return a.m.dial(a.ctx, *member)
 }
@@ -187,7 +187,7 @@ func (a *arrival) open() error {
 		if errors.Is(err, store.ErrMove) {
 			return err
 		}
-		a.m.o.Logger.Warn("what has come of a partition is damaged, and is fetched once more", "partition", a.p, "error", err)
+		a.m.o.Logger.Warn("the received data of a partition is damaged; this node fetches it again", "partition", a.p, "error", err)
 	}
 	return a.fetch()
 }
@@ -279,7 +279,7 @@ func (a *arrival) anew(version uint64) error {
 		c := a.m.o.Meta.Configuration()
 		member := c.Member(string(id))
 		if member == nil {
-			return errors.New("nobody is known to lead this node's shard")
+			return errors.New("the leader of this node's shard is not known")
 		}
 		conn, err := a.m.dial(a.m.ctx, *member)
 		if err != nil {
@@ -452,7 +452,7 @@ func (a *arrival) adopt(to, last uint64) error {
 		}
 	}
 	if err != nil {
-		m.o.Logger.Info("the shard that had a partition will hear later that it has arrived", "partition", a.p, "error", err)
+		m.o.Logger.Info("a partition has arrived, and its former shard does not know yet; this node tells it later", "partition", a.p, "error", err)
 	}
 	a.report()
 	return nil

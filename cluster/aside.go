@@ -14,18 +14,18 @@ import (
 // A node stands aside if its cluster must not go by what it has: it takes part in nothing any more, and stays there to say so.
 
 // errOlder is why a node stands aside whose directory went back in time.
-var errOlder = errors.New("this node's directory is older than one that ran before: it lacks operations that it has acknowledged, " +
+var errOlder = errors.New("this node's directory is older than one it ran with before: it lacks operations that it has acknowledged, " +
 	"and takes part in nothing: replace the node (fbfkv cluster replace)")
 
 // keepsLost is why a node stands aside that has what the shard has lost.
 func keepsLost(from, to uint64) error {
-	return fmt.Errorf("this node has what its shard has lost: the entries %d to %d were committed, and its leader has others in their place, since the directory of "+
+	return fmt.Errorf("this node has what its shard has lost: the entries %d to %d were committed, and its leader has other entries in their place, because the directory of "+
 		"another node went back in time. This node takes part in nothing. Do not wipe it and do not replace it before you have what it has "+
 		"(fbfkv cluster recover)", from, to)
 }
 
 // errWentOn is why a node stands aside whose shard goes on without what the others have acknowledged to it.
-var errWentOn = errors.New("this node has what its shard has lost: the other nodes lack operations that they have acknowledged, since their directories " +
+var errWentOn = errors.New("this node has what its shard has lost: the other nodes lack operations that they have acknowledged, because their directories " +
 	"went back in time, and they go on without this one. This node takes part in nothing. Do not wipe it and do not replace it before you have " +
 	"what it has (fbfkv cluster recover)")
 
@@ -34,7 +34,7 @@ func (n *Net) StandAside(reason error) {
 	if !n.aside.CompareAndSwap(nil, &reason) {
 		return
 	}
-	n.o.Log.Error("this node stands aside", "reason", reason)
+	n.o.Log.Error("this node has stopped taking part in its cluster", "reason", reason)
 	n.mu.Lock()
 	for c := range n.open {
 		c.raw.Close()

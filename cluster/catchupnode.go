@@ -37,10 +37,10 @@ type fetched struct {
 }
 
 // errHeld keeps Raft from taking a snapshot, and so from trimming its log.
-var errHeld = errors.New("the log is kept for a node that fetches files")
+var errHeld = errors.New("the log is kept for a node that is fetching files")
 
 // errLacks: a node refuses entries.
-var errLacks = errors.New("this node takes no entries, but the leader's files")
+var errLacks = errors.New("this node takes the leader's files instead of entries")
 
 // minFreeForFiles is how much of the disk is left free by files that are fetched, bytes.
 const minFreeForFiles = 256 << 20
@@ -161,10 +161,10 @@ func (n *Node) fetchFiles() {
 		_, err := n.files.fetcher.fetch(ctx)
 		switch {
 		case err == nil:
-			n.o.Logger.Info("this node has fetched the leader's files, and starts anew with them")
+			n.o.Logger.Info("this node has fetched the leader's files, and restarts with them")
 			n.o.Restart()
 		case ctx.Err() == nil:
-			n.o.Logger.Info("this node fetches no files", "reason", err)
+			n.o.Logger.Info("this node does not fetch files", "reason", err)
 			n.dropFetched()
 			select { // the leader asks often
 			case <-time.After(fetchPause):
@@ -179,7 +179,7 @@ func (n *Node) fetchFiles() {
 // everything that was committed with this node's vote, and so do its files, once this node stores no more. If this node is
 // elected, since it has the longest log, another one leads that has what is lacking.
 func (n *Node) takeOthers(why error) {
-	n.o.Logger.Warn("this node cannot go on by itself", "error", why)
+	n.o.Logger.Warn("this node cannot continue by itself", "error", why)
 	n.files.lacks.Store(true)
 	n.st.GiveUp() // a request that waits for the rest of the entry would keep the process from ending
 	n.running.Go(func() {
@@ -358,7 +358,7 @@ func (n *Node) noteSwap() (bool, error) {
 	}
 	last, lastTerm := n.lastEntry()
 	if !takesPlaceOf(f.at.applied, f.at.appliedTerm, last, lastTerm) {
-		n.o.Logger.Info("this node has entries that the files that it has fetched lack, and keeps its own", "last", last, "fetched", f.at.applied)
+		n.o.Logger.Info("this node has newer entries than the files that it fetched, and keeps its own", "last", last, "fetched", f.at.applied)
 		n.dropFetched()
 		return false, nil
 	}

@@ -109,7 +109,7 @@ func (s *fileServer) expire() {
 		s.idle.Reset(max(rest, time.Second))
 		return
 	}
-	s.o.log.Info("nobody asks for the files of this node any more: the cut is dropped", "cut", hex.EncodeToString(c.id[:]))
+	s.o.log.Info("no node fetches this node's files any more: the copy is dropped", "cut", hex.EncodeToString(c.id[:]))
 	s.drop()
 }
 
@@ -125,7 +125,7 @@ func (s *fileServer) drop() {
 
 func (s *fileServer) removeFiles() {
 	if err := s.o.remove(); err != nil {
-		s.o.log.Warn("the files of a cut cannot be removed; the next start does it", "error", err)
+		s.o.log.Warn("the files of a copy cannot be removed; the next start removes them", "error", err)
 	}
 }
 
@@ -147,10 +147,10 @@ func (s *fileServer) serve(conn net.Conn, peer Identity) {
 	case r.cut == nil: // it never came to that
 	case r.done:
 		s.counts.finished.Add(1)
-		s.o.log.Info("a node has fetched all files of this one", "node", peer.Node, "bytes", r.sent)
+		s.o.log.Info("a node has fetched all of this node's files", "node", peer.Node, "bytes", r.sent)
 	default:
 		s.counts.failed.Add(1)
-		s.o.log.Warn("a node fetches the files of this one no longer", "node", peer.Node, "bytes", r.sent, "error", err)
+		s.o.log.Warn("a node has stopped fetching this node's files", "node", peer.Node, "bytes", r.sent, "error", err)
 	}
 }
 
@@ -266,7 +266,7 @@ func (s *fileServer) keepsLog(logBytes uint64) bool {
 	if c.manifest == nil || logBytes <= c.at.logBytes+max(heldLog, c.bytes) {
 		return true
 	}
-	s.o.log.Warn("the log has grown by more than it is kept for: a cut is dropped that a node is fetching", "cut", hex.EncodeToString(c.id[:]))
+	s.o.log.Warn("log limit reached: the copy that a node is fetching is dropped, and the node must start fetching again", "cut", hex.EncodeToString(c.id[:]))
 	s.drop()
 	return false
 }
@@ -299,7 +299,7 @@ func (s *fileServer) begin(last, lastTerm uint64) {
 			c.bytes += uint64(f.Size)
 		}
 		if c.manifest, c.files, c.err = b, files, err; err != nil {
-			s.o.log.Warn("a node that is behind gets no files", "error", err)
+			s.o.log.Warn("this node's files cannot be copied for a node that is behind", "error", err)
 			s.o.release()
 		}
 	})
@@ -344,7 +344,7 @@ func (s *fileServer) make(c *servedCut) ([]byte, []cutFile, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.o.log.Info("a cut is ready to be fetched", "cut", m.Cut, "applied", c.at.applied, "files", len(m.Files), "bytes", m.bytes(), "took", time.Since(began))
+	s.o.log.Info("a copy is ready for a node to fetch", "cut", m.Cut, "applied", c.at.applied, "files", len(m.Files), "bytes", m.bytes(), "took", time.Since(began))
 	return append(make([]byte, answerHeader), b...), m.Files, nil
 }
 

@@ -21,7 +21,7 @@ import (
 var ErrMember = errors.New("the data directory belongs to a node of a cluster")
 
 // errRemoved: a directory has what a cluster does not need any more.
-var errRemoved = errors.New("the node was removed from its cluster, and another may be in its place: start it with an empty directory")
+var errRemoved = errors.New("the node was removed from its cluster, and another node may have its place: start it with an empty directory")
 
 // errRecovered: a directory's data went to a new one, or was about to.
 var errRecovered = errors.New("fbfkv cluster recover has taken what the node has, or was about to, so that it never takes part in its cluster again: " +

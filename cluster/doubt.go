@@ -30,8 +30,8 @@ func (n *Net) Doubt(from string) {
 	n.says[from] = struct{}{}
 	all := len(n.says) >= needed
 	if !all {
-		err := fmt.Errorf("the node %.8s says that this node's directory is older than one that ran before. This node gives no vote until it follows a leader again; "+
-			"if that does not come, replace the node (fbfkv cluster replace)", from)
+		err := fmt.Errorf("the node %.8s says that this node's directory is older than one it ran with before. This node gives no vote until it follows a leader again; "+
+			"if it never does, replace the node (fbfkv cluster replace)", from)
 		n.doubt.CompareAndSwap(nil, &err)
 	}
 	f := n.onAside
@@ -40,7 +40,7 @@ func (n *Net) Doubt(from string) {
 	case all:
 		go n.StandAside(errOlder) // which ends also the connection that the word came by
 	case first:
-		n.o.Log.Warn("this node doubts itself", "reason", n.Doubts())
+		n.o.Log.Warn("this node may have an old directory, and gives no vote", "reason", n.Doubts())
 		if f != nil {
 			f()
 		}
@@ -63,7 +63,7 @@ func (n *Net) endDoubt() {
 	clear(n.says)
 	n.doubt.Store(nil)
 	n.mu.Unlock()
-	n.o.Log.Info("this node has what was committed, and doubts itself no longer")
+	n.o.Log.Info("this node has everything that was committed, and votes again")
 }
 
 // Doubts returns why this node stands aside, or doubts itself; nil: it does neither.

@@ -97,7 +97,7 @@ func (n *Node) takeBack(why string) error {
 	n.stopLeading(why)
 	first := n.log.cut() // before: who waits for it may hold what TakeBack needs
 	if len(first) > 0 {
-		n.o.Logger.Warn("what this node decided was not committed: the state is made anew", "partitions", len(first))
+		n.o.Logger.Warn("operations that this node decided were not committed: it rebuilds their partitions", "partitions", len(first))
 		n.rebuilds.Add(1)
 	}
 	return n.st.TakeBack(first)
@@ -242,7 +242,7 @@ func (n *Node) stopLeading(reason string) {
 	n.back.ledUntil = time.Now()
 	n.st.StopLeading(func() { n.log.setReign(oplog.Reign{}) })
 	n.confirmer.Deposed()
-	n.o.Logger.Info("this node leads the shard no longer", "reason", reason, "undecided", n.log.undecided())
+	n.o.Logger.Info("this node no longer leads the shard", "reason", reason, "undecided", n.log.undecided())
 	n.giveUpLater()
 	n.changed()
 }

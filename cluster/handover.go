@@ -223,7 +223,7 @@ func (n *Node) wishToLead() {
 				err = conn.Close() // to dial is to ask
 			}
 			if err != nil {
-				n.o.Logger.Info("this node cannot ask for leadership, which is meant to be here", "error", err)
+				n.o.Logger.Info("this node is the preferred leader, and cannot ask for leadership", "error", err)
 			}
 		})
 	}
@@ -252,10 +252,10 @@ func (n *Node) grants(id string) bool {
 
 // giveBack hands over to the node that is meant to lead.
 func (n *Node) giveBack(id string) {
-	n.o.Logger.Info("leadership returns to the node that is meant to lead", "node", id)
+	n.o.Logger.Info("leadership returns to the preferred leader", "node", id)
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
 	defer cancel()
 	if err := n.HandOver(ctx, id); err != nil {
-		n.o.Logger.Warn("the node that is meant to lead has not taken over: this one leads on", "error", err)
+		n.o.Logger.Warn("the preferred leader has not taken over: this node still leads", "error", err)
 	}
 }

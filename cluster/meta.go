@@ -81,7 +81,7 @@ type Meta struct {
 // Errors of a change of the configuration.
 var (
 	errSuperseded = errors.New("another change of the configuration was first")
-	errNoMeta     = errors.New("nobody leads the meta group at the moment: a majority of its voters is needed to change the configuration")
+	errNoMeta     = errors.New("the meta group has no leader at the moment: a change of the configuration needs a majority of its voters")
 )
 
 // StartMeta takes part in the meta group.
@@ -331,7 +331,7 @@ func (m *Meta) lookAfter() bool {
 		changed, err = m.step(&c)
 	}
 	if err != nil && !m.stopped.Load() {
-		m.o.Logger.Info("the meta group is not as it should be yet", "error", err)
+		m.o.Logger.Info("the meta group does not have its intended voters yet", "error", err)
 	}
 	settled := !changed && err == nil
 	if settled {

@@ -186,11 +186,11 @@ func (m *Mover) tidy(c *Configuration) {
 		ended, err := endMove(m.o.Node.st, c, m.o.Shard, p)
 		switch {
 		case err != nil:
-			m.o.Logger.Warn("the move of a partition is over, and cannot be ended here yet", "partition", p, "error", err)
+			m.o.Logger.Warn("the move of a partition is complete, but this node cannot end it yet", "partition", p, "error", err)
 		case !ended:
 			continue
 		case c.Owner(p).ID != m.o.Shard:
-			m.o.Logger.Info("a partition that another shard has is deleted", "partition", p)
+			m.o.Logger.Info("a partition is deleted here: another shard has it", "partition", p)
 		}
 		m.o.Show()
 	}

@@ -300,7 +300,7 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 		return nil, &refusal{code: otherNode, cause: "it means an earlier start of this node"}
 	}
 	if n.Aside() != nil {
-		return nil, &refusal{code: standsAside, cause: "this node stands aside"}
+		return nil, &refusal{code: standsAside, cause: "this node has stopped taking part in its cluster"}
 	}
 	// The version is read before the members are: otherwise a configuration that arrives in between could
 	// make a member look removed. A node that knows no configuration is about to join, and was never in one.

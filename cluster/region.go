@@ -30,7 +30,7 @@ func RegionIdentity(cluster string) (data string, incarnation uint64) {
 var (
 	errRegionsMove    = errors.New("the cluster is a region, and partitions of a region cannot be moved yet")
 	errRegionsMoving  = errors.New("partitions are on their way to another shard: a cluster becomes a region when they have arrived (fbfkv cluster status)")
-	errRegionsChanged = errors.New("the members of the regions have changed meanwhile: run the command again")
+	errRegionsChanged = errors.New("the set of regions has changed meanwhile: run the command again")
 )
 
 // AgreeRegions makes a set the regions that the cluster knows, in the place of that of a version; 0: it knows none.

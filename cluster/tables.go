@@ -142,7 +142,7 @@ func (k *TableKeeper) keep() bool {
 	}
 	if now != *was {
 		if now.refusal != "" {
-			k.node.o.Logger.Warn("this shard cannot have the cluster's tables yet", "version", c.Tables.Version, "error", err)
+			k.node.o.Logger.Warn("this shard cannot apply the cluster's tables yet", "version", c.Tables.Version, "error", err)
 		}
 		k.kept.Store(&now)
 		k.onNews()

@@ -215,7 +215,7 @@ func TestClusterLifecycle(t *testing.T) {
 	operate(t, 0, "already", add...)
 	operate(t, 0, "5 nodes", "status", any)
 	remove := []string{"remove-node", any, two[0].address()}
-	operate(t, 0, "is no member any more", remove...)
+	operate(t, 0, "is no longer a member", remove...)
 	operate(t, 0, "has no node", remove...)
 	operate(t, 0, "4 nodes", "status", any)
 	counts(t, 3, "c", append(all, two[1])...)
@@ -317,7 +317,7 @@ func TestClusterRefusals(t *testing.T) {
 		}
 	}
 	operate(t, 1, "has not joined", "status", a(one))
-	operate(t, 0, "is no member any more", "remove-node", a(one), a(secret)) // it was admitted, and could not join
+	operate(t, 0, "is no longer a member", "remove-node", a(one), a(secret)) // it was admitted, and could not join
 	operate(t, 0, "exists already", "create", a(one))
 	one.stop()
 	s := &server{t: t, dir: one.dir}

@@ -125,13 +125,13 @@ func TestManyShards(t *testing.T) {
 	if got := tablesOf(t, fresh); !slices.Contains(got, "late") {
 		t.Errorf("the new shard has the tables %q", got)
 	}
-	operate(t, 0, "is no member any more", "remove-node", one[0].address(), fresh.address())
+	operate(t, 0, "is no longer a member", "remove-node", one[0].address(), fresh.address())
 	operate(t, 0, "2 shards", "status", one[0].address())
 
 	more := startNode(t)
 	operate(t, 0, "votes", "add-node", "--shard", ids[1], more.address(), one[0].address())
 	gone := leaderOf(t, two...)
-	operate(t, 0, "is no member any more", "remove-node", one[0].address(), gone.address())
+	operate(t, 0, "is no longer a member", "remove-node", one[0].address(), gone.address())
 	countsEverywhere(t, clusterClient(t, append(one, more)...), "d", 4)
 
 	backup := filepath.Join(t.TempDir(), "backup")

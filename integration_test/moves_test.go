@@ -169,8 +169,8 @@ func TestPartitionsMove(t *testing.T) {
 	times := handOvers{seen: map[*logBuffer]int{}}
 	l.slow()
 	began := time.Now()
-	operate(t, 0, "where they are to be", "move", "--partitions", "6-7", "--to", id, any)
-	operate(t, 0, "where they are to be", "rebalance", any)
+	operate(t, 0, "in place", "move", "--partitions", "6-7", "--to", id, any)
+	operate(t, 0, "in place", "rebalance", any)
 	operate(t, 0, "nothing is to be moved", "rebalance", any)
 	times.take(all...)
 	t.Logf("4 partitions have moved in %v, out of reach for %v ms; the slowest operation took %v", time.Since(began).Round(time.Millisecond), times.ms, l.slow())
@@ -224,7 +224,7 @@ func TestPartitionsMove(t *testing.T) {
 	}
 	operate(t, 0, "", "rebalance", "--empty", id, any)
 	for _, s := range two {
-		operate(t, 0, "is no member any more", "remove-node", any, s.address())
+		operate(t, 0, "is no longer a member", "remove-node", any, s.address())
 	}
 	times.take(all...)
 	t.Logf("%d moves, out of reach for %d ms in the median, at most %d ms", len(times.ms), times.ms[len(times.ms)/2], times.ms[len(times.ms)-1])
@@ -238,7 +238,7 @@ func TestMoveWithoutLeader(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
 	any := all[0].address()
-	operate(t, 1, "is no number of replicas", "create", "--replicas=-1", any)
+	operate(t, 1, "is not a number of replicas", "create", "--replicas=-1", any)
 	operate(t, 0, "is complete", append([]string{"create", "--replicas", "0", "--partitions", "4"}, addresses(all...)...)...)
 	ids := shardsOf(t, all[0])
 	if len(ids) != 3 {
@@ -255,13 +255,13 @@ func TestMoveWithoutLeader(t *testing.T) {
 	if _, code := fbfkv(t, "cluster", "move", any, "--partitions", "0", "--cancel", "--to", ids[1]); code == 0 {
 		t.Error("a partition is to move and to stay")
 	}
-	operate(t, 0, "partition 0 is in the shard "+ids[1][:8]+": 1 of 1\nall partitions are where they are to be", "move", "--partitions", "0", "--to", ids[1], any)
-	operate(t, 0, "where they are to be", "move", "--partitions", "0", "--to", ids[0], any)
+	operate(t, 0, "partition 0 is in the shard "+ids[1][:8]+": 1 of 1\nall partitions are in place", "move", "--partitions", "0", "--to", ids[1], any)
+	operate(t, 0, "in place", "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "cannot be replaced", "status", any)
 	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
 	all[2].start()
 	operate(t, 0, "", "move", "--partitions", "0", "--to", ids[2], any) // it may be there already
 	operate(t, 0, "nothing is to be moved", "move", "--partitions", "0", "--to", ids[2], any)
-	operate(t, 0, "where they are to be", "rebalance", "--empty", ids[2], any)
-	operate(t, 0, "is no member any more", "remove-node", any, all[2].address())
+	operate(t, 0, "in place", "rebalance", "--empty", ids[2], any)
+	operate(t, 0, "is no longer a member", "remove-node", any, all[2].address())
 }

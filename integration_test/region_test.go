@@ -64,7 +64,7 @@ func TestRegionCommand(t *testing.T) {
 		t.Errorf("a plan that cannot be:\n%s", out)
 	}
 	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
-	region(t, 1, "must know who reads it", "join", open.address(), "open", eu)
+	region(t, 1, "must let only other regions read it", "join", open.address(), "open", eu)
 	region(t, 0, "does not read eu any more", "pause", us, "eu")
 	if out := region(t, 1, "us has paused eu: fbfkv region resume "+us+" eu", "join", ap, "ap", eu); strings.Contains(out, "becomes") {
 		t.Errorf("a plan that cannot be:\n%s", out)
@@ -79,7 +79,7 @@ func TestRegionCommand(t *testing.T) {
 	region(t, 0, "has caught up with us", "join", ap, "ap", us) // as if it had been interrupted
 	region(t, 1, "is the region ap already", "join", ap, "other", eu)
 	for _, s := range all {
-		region(t, 0, "one of 3, version 3 of the members; eu decides", "status", s.address())
+		region(t, 0, "one of 3, version 3 of the set; eu admits", "status", s.address())
 	}
 
 	region(t, 0, "does not read eu any more", "pause", us, "eu")
@@ -88,7 +88,7 @@ func TestRegionCommand(t *testing.T) {
 	region(t, 1, `there is no region "nobody"`, "pause", us, "nobody")
 	all[0].kill()
 	region(t, 1, "eu cannot be read at "+eu, "status", us)
-	region(t, 1, "what was compared agrees; not all was compared with eu", "verify", us)
+	region(t, 1, "everything compared agrees; not everything could be compared with eu", "verify", us)
 	if out := region(t, 1, "it cannot be asked from here", "join", us, "us", ap); strings.Contains(out, "ASK") {
 		t.Errorf("it shows what programs tell each other:\n%s", out)
 	}
@@ -210,7 +210,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[2].start()
 	refusesWrites(t, "the other regions have removed this one", all[2])
 	shows(all[2], "3", "k")
-	region(t, 1, "removed by version 6 of the members", "status", ap)
+	region(t, 1, "removed by version 6 of the set", "status", ap)
 	region(t, 1, "the other regions have removed this one", "create", ap, "ap")
 	region(t, 1, "the other regions have removed this one", "verify", ap)
 	all[2].kill()

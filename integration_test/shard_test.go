@@ -179,7 +179,7 @@ func TestShardOverTLS(t *testing.T) {
 	deaf := node(stranger.File, "--tls-auth-clients", "no") // so that it is told to join at all
 	operator(1, "certificate signed by unknown authority", "add-node", "--patience", "2s", deaf.address(), any)
 	operator(1, deaf.address()+" was admitted and has not joined", "status", any)
-	operator(0, "is no member any more", "remove-node", any, deaf.address())
+	operator(0, "is no longer a member", "remove-node", any, deaf.address())
 	operator(0, "leader ", "status", any)
 	cert, key = stranger.Issue("stranger", time.Now().Add(time.Hour))
 	foreign := node(ca.File)

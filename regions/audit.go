@@ -187,7 +187,7 @@ func (o *Options) bucketsOf(r part.Region) (n int) {
 func (o *Options) sayMismatch(r part.Region, before int, now *buckets) {
 	switch n := now.groups(); {
 	case before == 0 && n > 0:
-		o.Logger.Error("another region has not got the same counters, although each has taken what the other one did: see fbfkv region status",
+		o.Logger.Error("this region and another one have different counters, although each has read all of the other's log: see fbfkv region status",
 			"region", o.nameOf(r), "slots", inWords(now.slots()), "digest_mismatch", n)
 	case before > 0 && n == 0:
 		o.Logger.Info("another region has the same counters again", "region", o.nameOf(r))

@@ -78,7 +78,7 @@ func (r *region) mismatch(when string, want int) {
 }
 
 const (
-	saysDiffer = "another region has not got the same counters"
+	saysDiffer = "this region and another one have different counters"
 	saysSame   = "another region has the same counters again"
 )
 

@@ -77,7 +77,7 @@ func (m *Mesh) examine() {
 		case <-m.ctx.Done():
 			return
 		case err := <-m.doubts:
-			m.opts.Logger.Warn("somebody names an entry that this region has not got: the other regions are asked for a proof", "error", err)
+			m.opts.Logger.Warn("a reader names a log entry that this region does not have: this region asks the others for a proof", "error", err)
 			clear(asked)
 		case <-again:
 		}

@@ -285,7 +285,7 @@ func (n *Node) learn(set store.RegionSet) error {
 		return err
 	}
 	gone := func(m store.RegionMember) bool { return m.Gone }
-	n.opts.Logger.Info("the members of the regions have changed", "version", set.Version, "members", len(slices.DeleteFunc(slices.Clone(set.Members), gone)))
+	n.opts.Logger.Info("the set of regions has changed", "version", set.Version, "members", len(slices.DeleteFunc(slices.Clone(set.Members), gone)))
 	n.wake()
 	return nil
 }

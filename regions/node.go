@@ -92,7 +92,7 @@ func (n *Node) run() {
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			fails = 0
 		} else {
-			if n.opts.Logger.Warn("the members of the regions have changed, and cannot be followed yet", "error", err); n.cluster != nil {
+			if n.opts.Logger.Warn("the set of regions has changed, and this server cannot apply the change yet", "error", err); n.cluster != nil {
 				again = time.After(n.opts.delay(fails))
 			}
 			fails++

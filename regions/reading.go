@@ -215,11 +215,11 @@ func (p *peer) settle(told []answer, errs []error) {
 		}
 	}
 	if gaps > 0 {
-		p.opts.Logger.Info("the log of another region does not reach back to what was taken: its state is taken", "region", p.region,
+		p.opts.Logger.Info("the log of another region does not reach back far enough: this server fetches the state instead", "region", p.region,
 			"address", p.address, "ranges", gaps)
 	}
 	if count > 0 {
-		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.name(), "address", p.address,
+		p.opts.Logger.Warn("partitions of another region cannot be read", "region", p.name(), "address", p.address,
 			"ranges", count, "error", first)
 	}
 }

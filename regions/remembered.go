@@ -108,7 +108,7 @@ func (o *Options) recall() *remembered {
 		r.nodes, err = decodeRemembered(b)
 	}
 	if err != nil {
-		o.Logger.Warn("the nodes of other regions that were remembered cannot be read; they are learnt again from those that are named", "error", err)
+		o.Logger.Warn("the stored addresses of other regions' nodes cannot be read; this server asks the regions for them again", "error", err)
 	}
 	return r
 }
@@ -116,7 +116,7 @@ func (o *Options) recall() *remembered {
 // remember takes note of the nodes of a region that has answered as the one that it is to be.
 func (o *Options) remember(group uint64, region part.Region, shards []Shard) {
 	if err := o.remembered.learn(group, region, shards, o.Secure); err != nil {
-		o.Logger.Warn("the nodes of another region cannot be remembered: after a restart only the one that is named is asked", "region", region, "error", err)
+		o.Logger.Warn("the addresses of another region's nodes cannot be stored: after a restart only its announced address is tried", "region", region, "error", err)
 	}
 }
 
@@ -175,7 +175,7 @@ func (n *Node) survey() {
 				continue
 			}
 			if err := n.surveyOne(&membership{set.Group, set.Self, m}); err != nil && n.ctx.Err() == nil {
-				n.opts.Logger.Debug("the nodes of another region cannot be asked for", "region", m.Name, "error", err)
+				n.opts.Logger.Debug("another region does not answer which nodes it has", "region", m.Name, "error", err)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {
 		if m.Name == name {
 			if is, _ := set.Member(m.Heir); is.Name != heir && !slices.Contains(lost, is.Name) {
-				return memberError("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, is.Name)
+				return memberError("the region %s was removed before, and its heir is %s: to change the heir, remove %[2]s as well", name, is.Name)
 			}
 			return nil
 		}

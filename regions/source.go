@@ -150,7 +150,7 @@ func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []stor
 	return answers, nil, err
 }
 
-// members answers REGION.PULL MEMBERS. It does so also to one that is no member any more: so it
+// members answers REGION.PULL MEMBERS. It does so also to one that is no longer a member: so it
 // learns that.
 func (s *Source) members(args [][]byte, w *resp.Writer) {
 	set, err := s.asMember(args)

@@ -189,7 +189,7 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 			r.state.beginAgain()
 		}
 		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) {
-			p.opts.Logger.Warn("the state of another region cannot be taken", "region", p.region, "address", p.address, "error", failed)
+			p.opts.Logger.Warn("the state of another region cannot be fetched", "region", p.region, "address", p.address, "error", failed)
 		}
 		p.settleOne(r, failed)
 		return

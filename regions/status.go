@@ -12,7 +12,7 @@ import (
 // Status is how the reading of a region goes.
 type Status struct {
 	Region    part.Region
-	Name      string // "" if it is no member any more
+	Name      string // "" if it is no longer a member
 	Address   string
 	Connected bool // it has answered on this connection
 	Paused    bool

@@ -48,10 +48,10 @@ const (
 
 // ErrBusy: some keys could not be compared, since they were being changed all the time, or their changes had not
 // been taken yet.
-var ErrBusy = errors.New("keys that are being changed, or lately were, were not compared: run it again, or see fbfkv region status of both")
+var ErrBusy = errors.New("keys that clients were changing could not be compared: run it again, or see fbfkv region status of both")
 
 // ErrLevelling: the same, and that lasts until a removal is at its end.
-var ErrLevelling = errors.New("a region was removed, and not all others have taken yet what it had told: see fbfkv region status")
+var ErrLevelling = errors.New("a region was removed, and some regions still lack operations of it that others have: see fbfkv region status")
 
 // ErrPaused: the same, and this region does not read the other one until that is resumed.
 var ErrPaused = errors.New("it is not read until fbfkv region resume")

@@ -51,7 +51,7 @@ func onSignal(fn func(n int, sig os.Signal), which ...os.Signal) (end func()) {
 func reloadOnSignal(certificates *server.TLS, log *logging) (end func()) {
 	return onSignal(func(int, os.Signal) {
 		if err := log.out.reopen(); err != nil {
-			log.Warn("SIGHUP: the log goes on in the old file", "error", err)
+			log.Warn("SIGHUP: logging continues in the old file", "error", err)
 		} else {
 			log.Info("SIGHUP: log file opened again")
 		}
@@ -59,7 +59,7 @@ func reloadOnSignal(certificates *server.TLS, log *logging) (end func()) {
 			return
 		}
 		if err := certificates.Reload(); err != nil {
-			log.Warn("SIGHUP: the TLS certificates in use stay", "error", err)
+			log.Warn("SIGHUP: the server keeps the old TLS certificates", "error", err)
 		} else {
 			log.Info("SIGHUP: TLS certificates read again")
 		}

@@ -3,14 +3,14 @@ package main
 // regionMemberMutants break who is a region, who decides that, and how the others learn of it.
 var regionMemberMutants = []mutant{
 	{
-		guarantee: "members", name: "each region decides who is one",
+		guarantee: "members", name: "each region admits new ones",
 		file:     "regions/members.go",
 		old:      "first.Region != set.Self {",
 		new:      "first.Region > 99 {",
 		packages: "./regions", tests: "TestJoin$",
 	},
 	{
-		guarantee: "members", name: "a region that was removed decides who is one",
+		guarantee: "members", name: "a region that was removed admits new ones",
 		file:     "regions/members.go",
 		old:      "	case set.Removed:\n		return set, next, ErrRemoved\n",
 		new:      "	case false:\n",

@@ -344,9 +344,9 @@ func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) e
 	return nil
 }
 
-// dismiss tells a node that it is no member any more.
+// dismiss tells a node that it is no longer a member.
 func (o *operator) dismiss(c *nodes.Configuration, m nodes.Member, addr string) {
-	o.Say("%s: is no member any more", addr)
+	o.Say("%s: is no longer a member", addr)
 	// One that cannot be reached is told by nobody, and has no vote all the same.
 	if n, err := o.remote(o.reach(m)); err == nil {
 		if info, err := o.info(n.addr); err == nil && info.Self.ID == m.ID && info.Cluster == c.Cluster {

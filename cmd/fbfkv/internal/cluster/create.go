@@ -124,7 +124,7 @@ func (c *creation) checkArguments() error {
 	}
 	switch n := len(c.addrs); {
 	case c.replicas < 0:
-		return fmt.Errorf("--replicas %d is no number of replicas", c.replicas)
+		return fmt.Errorf("--replicas %d is not a number of replicas", c.replicas)
 	case n > nodes.MaxMembers:
 		return fmt.Errorf("%d nodes, more than %d", n, nodes.MaxMembers)
 	case n%(c.replicas+1) != 0:
@@ -145,7 +145,7 @@ func (c *creation) checkArguments() error {
 			return fmt.Errorf("%q is not HOST:PORT", addr)
 		}
 		if slices.Contains(c.addrs[:i], addr) {
-			return fmt.Errorf("%s stands there twice", addr)
+			return fmt.Errorf("%s is named twice", addr)
 		}
 		if onLoopback(addr) {
 			loopback = addr

@@ -104,7 +104,7 @@ func parsePartitions(text string, partitions int) (list []int, err error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || from < 0 || to < from || to >= partitions {
-			return nil, fmt.Errorf("--partitions: %.40q is no partition or range of those from 0 to %d", part, partitions-1)
+			return nil, fmt.Errorf("--partitions: %.40q is not a partition or range of 0 to %d", part, partitions-1)
 		}
 		for p := from; p <= to; p++ {
 			list = append(list, p)
@@ -244,9 +244,9 @@ func (o *operator) await(existing string, left []nodes.Move) error {
 	}
 	progress.Clear()
 	if len(stayed) > 0 {
-		return fmt.Errorf("not moved: %s; somebody took that back, with move --cancel", partitionsOf(stayed))
+		return fmt.Errorf("not moved: %s; another move --cancel took that back", partitionsOf(stayed))
 	}
-	o.Say("all partitions are where they are to be")
+	o.Say("all partitions are in place")
 	return nil
 }
 

@@ -61,7 +61,7 @@ func (n *remote) do(verb string, request, answer any) error {
 		return nil
 	}
 	if err := json.Unmarshal([]byte(text), answer); err != nil {
-		return fmt.Errorf("%s answers what is no answer to %s: %w", n.addr, verb, err)
+		return fmt.Errorf("%s does not answer %s as expected: %w", n.addr, verb, err)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func (c *creation) chooseFounders(found []asked, sees map[string][]nodes.Backup)
 	for _, p := range order {
 		take(p, func(a asked) bool { return a.Pristine && finds(a, p.Dir) })
 		if p.begins == "" {
-			faults = append(faults, fmt.Errorf("no empty server is left that finds %s on its machine", p.Dir))
+			faults = append(faults, fmt.Errorf("no empty server has %s on its machine", p.Dir))
 		}
 	}
 	return errors.Join(faults...)
@@ -153,7 +153,7 @@ func (c *creation) restores(shards [][]asked) (*nodes.Configuration, error) {
 		case err != nil:
 			return nil, err
 		case info.Tables == nil:
-			return nil, fmt.Errorf("%s has not what %s holds: start it with an empty directory", addr, p.Dir)
+			return nil, fmt.Errorf("%s does not have the data of %s: start it with an empty directory", addr, p.Dir)
 		case info.Tables.Version >= first.Tables.Version:
 			first.Tables = *info.Tables
 		}

@@ -69,10 +69,10 @@ func (o *operator) status(existing string) error {
 	}
 	switch {
 	case len(leaderless) > 0 && len(c.Shards) == 1:
-		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there; " +
+		return errors.New("the cluster has no leader: it serves no clients until a majority of its nodes runs; " +
 			"if one is lost for ever, see fbfkv cluster recover")
 	case len(leaderless) > 0:
-		return fmt.Errorf("%s without a leader: %s; nobody is served there until a majority of the shard's nodes is there; "+
+		return fmt.Errorf("%s without a leader: %s; it serves no clients until a majority of the shard's nodes runs; "+
 			"if one is lost for ever, see fbfkv cluster recover",
 			count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
 	case len(ills) > 0:
@@ -145,7 +145,7 @@ func metaIlls(c *nodes.Configuration, all []asked) []string {
 			return nil
 		}
 	}
-	return []string{"nobody leads the meta group: clients are served, and the configuration cannot be changed until a majority of its voters is there"}
+	return []string{"the meta group has no leader: clients are served, but the configuration cannot be changed until a majority of its voters runs"}
 }
 
 // table prints a line for each member of a shard, and returns one for each that is not well.
@@ -189,7 +189,7 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 	case a.err != nil && !replaceable:
 		return "lost", fmt.Sprintf("is lost: %v; start it again: its shard has no majority, without which it cannot be replaced", a.err)
 	case a.err != nil:
-		return "lost", fmt.Sprintf("is lost: %v; start it again, or put another in its place: fbfkv cluster replace", a.err)
+		return "lost", fmt.Sprintf("is lost: %v; start it again, or replace it: fbfkv cluster replace", a.err)
 	case a.Self.ID != m.ID && a.Cluster == "" && !replaceable:
 		return "lost", "answers with an empty directory: it lost its own, or another server has its address; its shard has no majority, " +
 			"without which it cannot be replaced"
@@ -203,7 +203,7 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 	case a.State == nil:
 		return "starting", "is starting"
 	case a.State.Aside != "":
-		return "aside", "stands aside: " + a.State.Aside
+		return "aside", "takes no part: " + a.State.Aside
 	case !m.Voter:
 		return "catching up", "has no vote yet: run add-node or replace again if none is running, or remove-node"
 	case a.State.Ready:
@@ -215,7 +215,7 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 		if a.State.DiskFull {
 			why = ": its disk is full"
 		}
-		return a.State.Role, fmt.Sprintf("has not had all that was committed for %v%s; it does not count for the majority",
+		return a.State.Role, fmt.Sprintf("has lacked committed entries for %v%s; it does not count for the majority",
 			(time.Duration(a.State.Behind) * time.Millisecond).Round(time.Second), why)
 	}
 	return a.State.Role, ""
@@ -236,7 +236,7 @@ func differences(all []asked) (lines []string) {
 			}
 		}
 		if len(values) > 1 {
-			lines = append(lines, fmt.Sprintf("the nodes differ in their %s, which belong to each node: what holds on one does not hold on all", what))
+			lines = append(lines, fmt.Sprintf("the nodes differ in their %s: each node has its own, so change them on all", what))
 		}
 	}
 	slices.Sort(lines)

@@ -30,7 +30,7 @@ func TestIllMembers(t *testing.T) {
 	for want, state := range map[string]nodes.State{
 		"": {Role: "follower", Leader: "b", Behind: 4000},
 		"has not had all that was committed for 12s: its disk is full; it does not count for the majority": {Role: "follower", Leader: "b", Behind: 12_000, DiskFull: true},
-		"stands aside: it is older": {Role: "follower", Leader: "b", Aside: "it is older"},
+		"takes no part: it is older": {Role: "follower", Leader: "b", Aside: "it is older"},
 	} {
 		a := asked{Info: nodes.Info{Cluster: "c", Self: m, State: &state}}
 		if _, got := judgeMember(m, a, &nodes.Configuration{Cluster: "c"}, true); got != want {

@@ -65,7 +65,7 @@ func (r Reply) Text() (string, error) {
 	case int64:
 		return strconv.FormatInt(v, 10), r.err
 	}
-	return "", r.not("string")
+	return "", r.not("a string")
 }
 
 // Int returns an integer, also one that is given as a string.
@@ -76,11 +76,11 @@ func (r Reply) Int() (int64, error) {
 	case string:
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			err = fmt.Errorf("the reply %q is no integer", v)
+			err = fmt.Errorf("the reply %q is not an integer", v)
 		}
 		return n, err
 	}
-	return 0, r.not("integer")
+	return 0, r.not("an integer")
 }
 
 // List returns the elements of an array.
@@ -88,7 +88,7 @@ func (r Reply) List() ([]Reply, error) {
 	if list, ok := r.value.([]Reply); ok {
 		return list, r.err
 	}
-	return nil, r.not("array")
+	return nil, r.not("an array")
 }
 
 // Ints returns an array of integers; as booleans they are 0 or not.
@@ -119,7 +119,7 @@ func (r Reply) not(kind string) error {
 	case r.value == nil:
 		return Nil
 	}
-	return fmt.Errorf("the reply is no %s", kind)
+	return fmt.Errorf("the reply is not %s", kind)
 }
 
 // readReply reads a reply of RESP2, of as many bytes as are left in budget. An error is the

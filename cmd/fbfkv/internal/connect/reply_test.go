@@ -81,7 +81,7 @@ func TestValues(t *testing.T) {
 	}
 	list, _ := r.List()
 	for i, want := range []string{"7 <nil> 7 <nil>", "42 <nil> 42 <nil>", "0 the reply is null  the reply is null", "0 ERR no  ERR no",
-		"0 the reply is no integer  the reply is no string"} {
+		"0 the reply is not an integer  the reply is not a string"} {
 		n, errInt := list[i].Int()
 		text, errText := list[i].Text()
 		if got := fmt.Sprint(n, " ", errInt, " ", text, " ", errText); got != want {

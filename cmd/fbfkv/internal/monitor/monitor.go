@@ -84,7 +84,7 @@ func Start(o Options) (*Monitor, error) {
 	limited.watch(m.http)
 	go func() {
 		if err := m.http.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
-			m.log.Error("metrics are not served any more", "error", err)
+			m.log.Error("metrics are no longer served", "error", err)
 		}
 	}()
 	return m, nil

@@ -134,7 +134,7 @@ func (w *watched) awaits(name string, is func(float64) bool) {
 	}
 }
 
-// TestRegionUncheckedOfRemoved: operations of a region that may count twice are shown also when it is no member any more.
+// TestRegionUncheckedOfRemoved: operations of a region that may count twice are shown also when it is no longer a member.
 func TestRegionUncheckedOfRemoved(t *testing.T) {
 	parts, do, join := pair(t)
 	eu, us := parts[0], parts[1]

@@ -137,7 +137,7 @@ func (s *server) status() (st regions.NodeStatus, err error) {
 	text, err := s.do("STATUS")
 	if err == nil {
 		if err = json.Unmarshal([]byte(text), &st); err != nil {
-			err = fmt.Errorf("%s answers what is no status: %w", s.addr, err)
+			err = fmt.Errorf("%s does not answer with a status: %w", s.addr, err)
 		}
 	}
 	return st, err
@@ -146,7 +146,7 @@ func (s *server) status() (st regions.NodeStatus, err error) {
 // region is status of a server that must be a region.
 func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err error) {
 	if s, st, err = o.status(addr); err == nil && !st.Member {
-		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join one of others", addr)
+		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join adds it to others", addr)
 	}
 	return s, st, err
 }
@@ -167,7 +167,7 @@ func (o *operator) decide(s *server, args ...any) (*server, string, error) {
 			return nil, "", fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
 		}
 	}
-	return nil, "", fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
+	return nil, "", fmt.Errorf("%s: the regions do not agree yet which of them decides; run the command again", s.addr)
 }
 
 // members are those that a region knows.
@@ -182,7 +182,7 @@ func (o *operator) change(s *server, args ...any) (set store.RegionSet, err erro
 		return set, err
 	}
 	if set, err = store.DecodeRegionSet([]byte(text)); err != nil {
-		err = fmt.Errorf("%s answers what are no members: %w", s.addr, err)
+		err = fmt.Errorf("%s does not answer with the regions: %w", s.addr, err)
 	}
 	return set, err
 }

@@ -80,7 +80,7 @@ func (d *drain) drained(remove func() error) error {
 	err := d.wait(interrupted)
 	if err == nil {
 		if err = remove(); err != nil { // it may have been done
-			err = fmt.Errorf("%w; %s may refuse writes until the command is run again, or REGION LEAVE no there", err, strings.Join(sorted(d.leave), ", "))
+			err = fmt.Errorf("%w; %s may refuse writes until you run the command again, or REGION LEAVE no there", err, strings.Join(sorted(d.leave), ", "))
 		}
 		return err
 	}
@@ -170,7 +170,7 @@ func (d *drain) refuse(name string) (map[uint16]uint64, error) {
 			}
 			var ends map[uint16]uint64
 			if err := json.Unmarshal([]byte(text), &ends); err != nil {
-				return nil, fmt.Errorf("%s answers what are no sequences: %w", s.addr, err)
+				return nil, fmt.Errorf("%s does not answer with sequences: %w", s.addr, err)
 			}
 			d.told[s] = ends
 		}
@@ -190,7 +190,7 @@ func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err
 		return 0, fmt.Errorf("%s does not read %s", by, name)
 	}
 	if len(ends) != p.Partitions {
-		return 0, fmt.Errorf("%s has told of %d of its %d partitions", name, len(ends), p.Partitions)
+		return 0, fmt.Errorf("%s has reported %d of its %d partitions", name, len(ends), p.Partitions)
 	}
 	known := make(map[uint16]bool)
 	for _, r := range p.Ranges {
@@ -199,7 +199,7 @@ func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err
 	}
 	switch {
 	case lag > 0:
-		return lag, fmt.Errorf("%s has not taken %s of %s", by, entries(lag), name)
+		return lag, fmt.Errorf("%s still lacks %s of %s", by, entries(lag), name)
 	case len(known) < len(ends):
 		return 0, fmt.Errorf("%s does not read all of %s yet", by, name)
 	}

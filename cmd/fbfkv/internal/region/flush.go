@@ -53,7 +53,7 @@ func (o *operator) flush(addr string) error {
 func (o *operator) flushed(addr string) error {
 	_, st, err := o.status(addr)
 	if err != nil {
-		return fmt.Errorf("all is deleted, but %w", err)
+		return fmt.Errorf("everything is deleted, but %w", err)
 	}
 	o.Say("%s: has deleted every key; era %d begins", st.Name, st.Era)
 	version, followed := st.Version, make(map[string]bool)
@@ -80,7 +80,7 @@ func (o *operator) flushed(addr string) error {
 			}
 			return nil
 		case late:
-			return fmt.Errorf("not heard yet of a flush by %s; they follow by themselves: see fbfkv region status of each", strings.Join(waits, ", nor by "))
+			return fmt.Errorf("not flushed yet: %s; they follow by themselves: see fbfkv region status of each", strings.Join(waits, ", "))
 		}
 		if _, st, err = o.status(addr); err != nil {
 			return err

@@ -234,7 +234,7 @@ func (o *operator) ready(addr, existing, newcomer string) error {
 		case len(lacks) == 0:
 			return nil
 		case paused || time.Now().After(end):
-			return fmt.Errorf("nothing was done, as %s would refuse operations with opids until it has caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
+			return fmt.Errorf("nothing was done: %s would refuse operations with opids until it has caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
 		}
 	}
 }

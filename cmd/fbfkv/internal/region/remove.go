@@ -46,13 +46,13 @@ func (o *operator) remove(addr, heir string, names []string, lost bool) error {
 	s, st, err := o.region(addr)
 	switch {
 	case heir == "":
-		return fmt.Errorf("--heir is missing: the region that looks after what %s counted", strings.Join(names, ", "))
+		return fmt.Errorf("--heir is missing: the region that looks after the counts of %s", strings.Join(names, ", "))
 	case err != nil:
 		return err
 	case st.Removed:
 		return removed(addr, &st)
 	case slices.Contains(names, st.Name):
-		return fmt.Errorf("%s is the region %s itself: name the server of one that stays", addr, st.Name)
+		return fmt.Errorf("%s is the region %s itself: name a server of a region that stays", addr, st.Name)
 	}
 	if err := removable(addr, &st, heir, names); err != nil {
 		return err
@@ -93,7 +93,7 @@ func removable(addr string, st *regions.NodeStatus, heir string, names []string)
 		case i > 0 && r == nil && peer(st, name) == nil:
 			return fmt.Errorf("%s: there is no region %q", addr, name)
 		case i > 0 && r != nil && r.Heir != heir && !slices.Contains(names, r.Heir):
-			return fmt.Errorf("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, r.Heir)
+			return fmt.Errorf("the region %s was removed before, and its heir is %s: to change the heir, remove %[2]s as well", name, r.Heir)
 		}
 	}
 	return nil

@@ -117,14 +117,14 @@ func (o *operator) verify(addr string) error {
 			o.Say("%s", line)
 		}
 	}
-	rest := "not all was compared with " + strings.Join(missed, ", ")
+	rest := "not everything could be compared with " + strings.Join(missed, ", ")
 	switch {
 	case differ > 0 && len(missed) > 0:
 		return fmt.Errorf("%s: %s; %s", addr, plural(differ, "difference"), rest)
 	case differ > 0:
 		return fmt.Errorf("%s: %s", addr, plural(differ, "difference"))
 	case len(missed) > 0:
-		return fmt.Errorf("%s: what was compared agrees; %s", addr, rest)
+		return fmt.Errorf("%s: everything compared agrees; %s", addr, rest)
 	}
 	o.Say("%s: the regions agree", addr)
 	return nil
@@ -142,7 +142,7 @@ func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
 		return nil, err
 	}
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, fmt.Errorf("%s answers what are no differences: %w", addr, err)
+		return nil, fmt.Errorf("%s does not answer with differences: %w", addr, err)
 	}
 	return all, nil
 }
@@ -173,9 +173,9 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	if err != nil {
 		return err
 	}
-	is := fmt.Sprintf("one of %d, version %d of the members; %s decides who is one", len(st.Peers)+1, st.Version, st.Arbiter)
+	is := fmt.Sprintf("one of %d, version %d of the set; %s admits new ones", len(st.Peers)+1, st.Version, st.Arbiter)
 	if st.Removed {
-		is = fmt.Sprintf("removed by version %d of the members", st.Version)
+		is = fmt.Sprintf("removed by version %d of the set", st.Version)
 	}
 	o.Say("region %s, number %d, at %s; %s", st.Name, st.Number, st.Address, is)
 	if st.Era > 0 {
@@ -197,7 +197,7 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	}
 	for _, r := range st.Removals {
 		if r.Done {
-			o.Say("%s (number %d) was removed; its heir %s looks after what it has counted", r.Name, r.Number, r.Heir)
+			o.Say("%s (number %d) was removed; its heir %s looks after its counts", r.Name, r.Number, r.Heir)
 		} else {
 			o.Say("%s (number %d) was removed, and its heir is %s: %s", r.Name, r.Number, r.Heir, r.State)
 		}
@@ -209,7 +209,7 @@ func (o *operator) show(addr string, acknowledge bool) error {
 		o.Say("%s of these count twice until there is room to take them back", plural(int(n), "operation"))
 	}
 	if n := st.Acknowledged; n > 0 {
-		o.Say("up to %s that could not be compared may count twice, which was acknowledged", plural(int(n), "operation"))
+		o.Say("up to %s that could not be compared may count twice (acknowledged)", plural(int(n), "operation"))
 	}
 	for _, line := range ills {
 		o.Say("%s", line)

@@ -41,7 +41,7 @@ func NewVerify() *cobra.Command {
 				from, addr = args[1], args[0]
 			}
 			if addr != "" && from != "-" {
-				return errors.New("a server is told of a stream (-) only: BACKUP DIR has told it already")
+				return errors.New("only a stream (-) needs HOST:PORT: BACKUP DIR has recorded its copy already")
 			}
 			return verify(from, addr, &login, cmd)
 		},
@@ -114,7 +114,7 @@ func report(addr string, login *connect.Flags, info *store.StreamInfo, stdout io
 	}
 	defer client.Close()
 	if err := client.Do(context.Background(), "BACKUP", "VERIFIED", fmt.Sprintf("%x", info.ID), info.At.UnixMilli()).Err(); err != nil {
-		return fmt.Errorf("the backup is good, but %s was not told: %w", addr, err)
+		return fmt.Errorf("the backup is good, but %s could not be told: %w", addr, err)
 	}
 	fmt.Fprintf(stdout, "%s was told\n", addr)
 	return nil

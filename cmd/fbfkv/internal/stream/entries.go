@@ -34,7 +34,7 @@ func (r *run) entries(ctx context.Context) (out <-chan *batch, failed *error) {
 func (r *run) readEntries(ctx context.Context, batches chan<- *batch) error {
 	u, err := url.Parse(r.from)
 	if err != nil || strings.Trim(u.Path, "/") == "" {
-		return errors.New("--from is no redis://HOST:PORT/STREAM")
+		return errors.New("--from is not redis://HOST:PORT/STREAM")
 	}
 	stream := strings.Trim(u.Path, "/")
 	u.Path = ""
@@ -112,7 +112,7 @@ func messagesOf(reply connect.Reply) (all []message, err error) {
 	if err != nil {
 		return nil, err
 	}
-	bad := errors.New("the answer has another form than entries of a stream")
+	bad := errors.New("the answer does not contain entries of a stream")
 	stream, err := streams[0].List()
 	if err != nil || len(stream) != 2 {
 		return nil, bad

@@ -69,7 +69,7 @@ func take(ctx context.Context, c *connect.Client) (*sample, error) {
 func parseSlow(r connect.Reply) (b slowBatch, err error) {
 	parts, err := r.List()
 	if err != nil || len(parts) < 5 {
-		return b, cmp.Or(err, errors.New("the answer to SLOWLOG GET is none"))
+		return b, cmp.Or(err, errors.New("SLOWLOG GET was not answered as expected"))
 	}
 	var errs [4]error
 	var at, usec int64

@@ -127,9 +127,9 @@ func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) e
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; what was written is not complete", err)
+		return fmt.Errorf("%w; the output is not complete", err)
 	case len(damage) > 0:
-		return exit{errors.New("the directory is damaged: what was logged behind the damage is not there"), exitSkipped}
+		return exit{errors.New("the directory is damaged: entries behind the damage are missing"), exitSkipped}
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 func dumped(r connect.Reply) (next int64, data string, err error) {
 	parts, err := r.List()
 	if err == nil && len(parts) != 2 {
-		err = errors.New("the answer has another form")
+		err = errors.New("the answer has an unexpected form")
 	}
 	if err != nil {
 		return 0, "", err

@@ -165,7 +165,7 @@ func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string
 func scanned(r connect.Reply) (keys []string, next string, err error) {
 	parts, err := r.List()
 	if err == nil && len(parts) != 2 {
-		err = errors.New("the answer has another form")
+		err = errors.New("the answer has an unexpected form")
 	}
 	if err != nil {
 		return nil, "", err
