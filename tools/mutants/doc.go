@@ -4,7 +4,11 @@
 //
 //	go -C tools run ./mutants            all of them
 //	go -C tools run ./mutants -run sync  those whose name matches
-//	go -C tools run ./mutants -worlds 20 which of them the simulator finds; it need not find all
+//
+// Which of them seeds catch (package internal/sim); they need not catch all:
+//
+//	go -C tools run ./mutants -seeds 10m -files '^(cluster|regions)/'             each with worlds of ten minutes of CPU time
+//	go -C tools run ./mutants -seeds 90s -files '^(cluster|regions)/' -sample 25  some of them
 //
 // A mutant is an edit of one file (list.go): a text that occurs exactly once,
 // and what takes its place. The tree is copied to a temporary directory, the

@@ -71,7 +71,7 @@ var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
 // TestRunOfNone: a name that no mutant has is an error, and no success.
 func TestRunOfNone(t *testing.T) {
-	if err := run("no mutant is named so", time.Second); err == nil || !strings.Contains(err.Error(), "no mutant") {
+	if err := run("no mutant is named so", "", time.Second, 0, 0); err == nil || !strings.Contains(err.Error(), "no mutant") {
 		t.Errorf("got %v", err)
 	}
 }

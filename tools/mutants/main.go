@@ -29,23 +29,24 @@ type mutant struct {
 
 func main() {
 	match := flag.String("run", "", "only mutants whose name matches this regular expression")
-	worlds := flag.Int("worlds", 0, "instead of the tests named for it, each mutant meets so many simulated worlds (internal/sim)")
+	files := flag.String("files", "", "only mutants of files whose path matches this regular expression")
+	seeds := flag.Duration("seeds", 0, "instead of the tests named for it, each mutant meets simulated worlds until they have taken so much CPU time")
+	some := flag.Int("sample", 0, "with -seeds: only so many mutants, at random; 0: all")
 	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
 	flag.Parse()
-	if *worlds > 0 {
-		for i := range mutants {
-			m := &mutants[i]
-			m.packages, m.tests, m.args = "./internal/sim", "^TestSeeds$", fmt.Sprintf("-sim.worlds=%d", *worlds)
-		}
-	}
-	if err := run(*match, *limit); err != nil {
+	if err := run(*match, *files, *limit, *seeds, *some); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(match string, limit time.Duration) error {
+// run tries the mutants whose name and file match: with their tests, or with simulated worlds for some time.
+func run(match, files string, limit, seeds time.Duration, some int) error {
 	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return err
+	}
+	within, err := regexp.Compile(files)
 	if err != nil {
 		return err
 	}
@@ -61,11 +62,14 @@ func run(match string, limit time.Duration) error {
 	if err := copyTree(root, dir); err != nil {
 		return err
 	}
+	if seeds > 0 {
+		return meetSeeds(sample(wanted, within, some), dir, seeds)
+	}
 	sound := make(map[string]bool)
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	bad, all := 0, 0
 	for _, m := range mutants {
-		if !wanted.MatchString(m.name) {
+		if !wanted.MatchString(m.name) || !within.MatchString(m.file) {
 			continue
 		}
 		if !sound[m.command()] {
@@ -126,8 +130,8 @@ func copyTree(from, to string) error {
 	})
 }
 
-// try makes the edit in dir, runs the tests and takes the edit back.
-func (m mutant) try(dir string, limit time.Duration) string {
+// mutated makes the edit in dir, does something with it and takes the edit back.
+func (m mutant) mutated(dir string, do func() string) string {
 	path := filepath.Join(dir, m.file)
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -140,6 +144,16 @@ func (m mutant) try(dir string, limit time.Duration) string {
 		return "ERROR: " + err.Error()
 	}
 	defer os.WriteFile(path, whole, 0o644)
+	return do()
+}
+
+// try runs the tests of a mutant.
+func (m mutant) try(dir string, limit time.Duration) string {
+	return m.mutated(dir, func() string { return m.judge(dir, limit) })
+}
+
+// judge runs the tests of the mutant that dir has.
+func (m mutant) judge(dir string, limit time.Duration) string {
 	began := time.Now()
 	out, err := m.test(dir, limit)
 	took := time.Since(began).Round(time.Second)
