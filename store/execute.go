@@ -123,14 +123,14 @@ type ref struct {
 type opRun struct {
 	first, n         int
 	firstItem, items int
+	judged           bool // its error, too, rests on what partitions have
 }
 
-// Execute decides the batch's operations, those on one key in their order, and commits
-// them. It returns when every reply may leave: when what the reply rests on is
-// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the
-// Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is
-// atomic if Atomic is set, or if an operation has several keys and none is logged in
-// fragments (fragments.go). Safe for concurrent use with different batches.
+// Execute decides the batch's operations, those on one key in their order, and commits them. It returns when every reply
+// may leave: when what the reply rests on is committed, as durable as appendfsync promises (G2, G3). Outcomes and errors
+// are in the Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic if Atomic is set,
+// or if an operation has several keys and none is logged in fragments (fragments.go). Safe for concurrent use with
+// different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.decider
 	x.begin(s, b)
@@ -476,7 +476,7 @@ func (x *decider) take(op *Op) {
 		op.Err = ErrLeaving
 		return
 	}
-	op.Err = x.turn(op)
+	op.Err, op.run.judged = x.turn(op), true
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {

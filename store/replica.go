@@ -297,7 +297,7 @@ func (s *Store) GiveUp() {
 }
 
 // failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read may not be committed (G8). Only if nothing was
+// outcomes are unknown, and what they read, or were refused for, may not be committed (G8). Only if nothing was
 // committed of it is it certain that nothing of it was applied (R7).
 func (x *decider) failAll() {
 	why := ErrUnknownOutcome
@@ -308,7 +308,7 @@ func (x *decider) failAll() {
 		why = ErrNotLeader
 	}
 	for i := range x.ops {
-		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
+		if op := &x.ops[i]; op.Kind != Nop && (op.Err == nil || op.run.judged) {
 			op.Err = why
 		}
 	}

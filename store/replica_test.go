@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -258,6 +259,37 @@ func TestCutBatch(t *testing.T) {
 				t.Errorf("operation %d of a batch of %d records is answered %v, want %v", i, records, got, want)
 			}
 		}
+	}
+}
+
+// TestRefusalOfUncommitted: an operation is refused for another one whose commit fails. It must not be told so: with what it was refused
+// for gone, it may be carried out (G3).
+func TestRefusalOfUncommitted(t *testing.T) {
+	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	_, before := l.records(0)
+	l.holdBack()
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- cincr(s, "k", "1", math.MaxInt64).Err }()
+	for now := before; now == before; time.Sleep(time.Millisecond) {
+		_, now = l.records(0)
+	}
+	go func() { second <- cincr(s, "k", "2", 1).Err }()
+	for waits := false; !waits; time.Sleep(time.Millisecond) { // until it is decided
+		for _, p := range s.partitions {
+			p.committed.mu.Lock()
+			waits = waits || p.committed.waiting > 0
+			p.committed.mu.Unlock()
+		}
+	}
+	s.StopLeading(func() {})
+	s.GiveUp()
+	l.cut()
+	if err := <-first; !errors.Is(err, ErrUndecided) && !errors.Is(err, ErrNotLeader) {
+		t.Errorf("the first one is told %v", err)
+	}
+	if err := <-second; !errors.Is(err, ErrUndecided) && !errors.Is(err, ErrNotLeader) {
+		t.Errorf("the one that would overflow is told %v", err)
 	}
 }
 

@@ -10,6 +10,13 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestCutBatch",
 	},
 	{
+		guarantee: "G3", name: "an operation is refused for one that was taken back",
+		file:     "store/replica.go",
+		old:      " && (op.Err == nil || op.run.judged) {\n",
+		new:      " && op.Err == nil {\n",
+		packages: "./store", tests: "TestRefusalOfUncommitted",
+	},
+	{
 		guarantee: "R3", name: "another's decision is put on top of one that is not committed",
 		file:     "store/replica.go",
 		old:      "	if p.committed.upTo() < p.seq { // R3\n",
