@@ -328,6 +328,7 @@ func (c *clusterWorld) awaitAnswers(since string) {
 
 // check sends every operation again, and compares the replicas.
 func (c *clusterWorld) check() {
+	c.settle()
 	c.load.Again()
 	facts := c.load.Facts()
 	for _, m := range c.machines {
@@ -383,6 +384,11 @@ func (c *clusterWorld) faults() []Fault {
 		{"move", 2, func(*World, *Machine) {
 			if c.shards > 1 {
 				c.change(c.move)
+			}
+		}},
+		{"drain", 1, func(*World, *Machine) {
+			if c.shards > 1 {
+				c.change(c.drain)
 			}
 		}},
 	}

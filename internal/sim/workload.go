@@ -86,6 +86,8 @@ var activities = []activity{
 	{"window", 2, (*user).briefly},
 	{"tables", 1, (*user).changeTables},
 	{"expire", 1, (*user).expire},
+	{"mixed", 2, (*user).mix},
+	{"plain", 1, (*user).addPlainly},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
@@ -139,7 +141,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", l.Refusal:
 		return false
 	case "UNKNOWN": // it has no opid
-		if slices.Contains([]string{"BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST"}, words[0]) {
+		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST"}, words[0]) {
 			return false
 		}
 	}
