@@ -163,7 +163,7 @@ func (n *member) meantToLead() string {
 // admit refuses nodes that are no members.
 func (n *member) admit(peer cluster.Identity, _ byte) error {
 	if c := n.configuration(); c.Member(peer.Node) == nil {
-		return fmt.Errorf("the node %s is no member of the cluster", peer.Node)
+		return fmt.Errorf("the node %s is not a member of the cluster", peer.Node)
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func (n *member) removed() {
 	n.leaves.Do(func() {
 		go func() {
 			err := n.directory.Leave(n.configuration().Cluster)
-			n.log.Error("this node ends: it was removed from its cluster while it was away, and another may be in its place; start it with an empty directory", "error", err)
+			n.log.Error("this node stops: it was removed from its cluster while it was away, and another node may have its place; start it with an empty directory", "error", err)
 			n.end(err)
 		}()
 	})
@@ -510,7 +510,7 @@ func (n *member) handOver() {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	if err := node.HandOver(ctx, ""); err != nil {
-		n.log.Warn("no other node has taken over: the others elect a leader when this one is gone", "error", err)
+		n.log.Warn("no other node has taken over: the others elect a leader once this node has stopped", "error", err)
 		return
 	}
 	n.log.Info("another node leads the shard now", "took", time.Since(began).Round(time.Millisecond))

@@ -176,7 +176,7 @@ func (l pebbleLogger) events() *pebble.EventListener {
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 			l.log.Warn("writes wait for compactions", "reason", i.Reason)
 		},
-		WriteStallEnd: func() { l.log.Info("writes go on") },
+		WriteStallEnd: func() { l.log.Info("writes no longer wait for compactions") },
 		LowDiskSpace: func(i pebble.LowDiskSpaceInfo) {
 			l.log.Warn("disk space is low", "details", i.String())
 		},

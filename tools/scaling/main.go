@@ -82,7 +82,7 @@ func parseLayouts(text string) (all []layout, err error) {
 			return nil, fmt.Errorf("-layouts: %q is not SHARDSxNODES or single", word)
 		}
 		if slices.Contains(all, l) {
-			return nil, fmt.Errorf("-layouts: %s stands there twice", word)
+			return nil, fmt.Errorf("-layouts: %s is named twice", word)
 		}
 		all = append(all, l)
 	}
