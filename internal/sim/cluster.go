@@ -86,7 +86,7 @@ func RunCluster(o Options) Result {
 		c.nemesis.Swarm()
 		share = 0.5
 	}
-	c.load.Choose(o.Work, share)
+	c.load.Choose(o.Work, share, "")
 	w.Say("faults: %s; clients: %s", c.nemesis.Names(), c.load.Names())
 	if c.found(); w.Failure() == "" {
 		c.load.Prepare()
@@ -332,15 +332,15 @@ func (c *clusterWorld) check() {
 	c.load.Again()
 	facts := c.load.Facts()
 	for _, m := range c.machines {
-		c.compare(m, facts)
+		c.w.compare(m, facts)
 	}
 }
 
-// compare fails the world unless what a replica has is right, once it has applied what its shard has.
-func (c *clusterWorld) compare(m *Machine, facts []Fact) {
-	client, to := NewClient(c.w), m.Address(clientPort)
+// compare fails the world unless what a server has is right, once it has applied what it is to have.
+func (w *World) compare(m *Machine, facts []Fact) {
+	client, to := NewClient(w), m.Address(clientPort)
 	open := slices.Clone(facts)
-	for end := time.Now().Add(3 * time.Minute); len(open) > 0 && c.w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); len(open) > 0 && w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
 		commands := [][]string{{"READONLY"}}
 		for _, f := range open {
 			commands = append(commands, f.Query)
@@ -359,7 +359,7 @@ func (c *clusterWorld) compare(m *Machine, facts []Fact) {
 			}
 			wrong = append(wrong, f)
 			if time.Now().After(end) {
-				c.w.Fail("machine %d answers %q with %s, and must with %s", m.Index(), f.Query, answer, f.Answer)
+				w.Fail("machine %d answers %q with %s, and must with %s", m.Index(), f.Query, answer, f.Answer)
 			}
 		}
 		open = wrong

@@ -15,7 +15,7 @@ const fleetingCounters = 6
 
 // expire increments a counter that lives for a while, or ends one.
 func (u *user) expire() {
-	key := fmt.Sprint(fleetingPrefix, u.rng.IntN(fleetingCounters))
+	key := fmt.Sprint(fleetingPrefix, u.rng.IntN(fleetingCounters), u.Suffix)
 	life := strconv.Itoa(1 + u.rng.IntN(3000))
 	switch u.rng.IntN(8) {
 	case 0:

@@ -3,6 +3,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fbfkv/fbfkv/cluster"
@@ -45,7 +47,7 @@ func (c *clusterWorld) flush() {
 		}
 	}
 	for _, m := range c.machines {
-		c.compare(m, gone)
+		c.w.compare(m, gone)
 	}
 	c.load = c.load.anew()
 	c.work()
@@ -59,4 +61,58 @@ func missing(config cluster.Configuration, in map[string]bool) (err error) {
 		}
 	}
 	return err
+}
+
+// flush deletes everything in all regions, while a fault strikes. Clients then begin anew, as in a cluster.
+func (s *regionsWorld) flush() {
+	s.rest()
+	time.Sleep(underWay)
+	if s.w.Failure() != "" {
+		return
+	}
+	s.w.Say("everything is to be deleted in all regions")
+	s.nemesis.Strike()
+	o, era := s.operator(), uint64(0)
+	o.insist("everything is deleted", func() error {
+		all := s.living()
+		_, err := o.decide(all[s.w.Intn(len(all))], "FLUSH")
+		return err
+	})
+	s.w.Soothe()
+	time.Sleep(underWay)
+	s.await(time.Minute, "all regions begin an era", func() error {
+		eras := make(map[uint64]bool)
+		for _, r := range s.living() {
+			for _, m := range r.machines {
+				st, err := o.status(m)
+				if err != nil {
+					return err
+				}
+				eras[st.Era], era = true, st.Era
+			}
+		}
+		if len(eras) > 1 || era == 0 {
+			return fmt.Errorf("they are in %v", slices.Sorted(maps.Keys(eras)))
+		}
+		return nil
+	})
+	var gone []Fact
+	for key := range s.history.Totals() {
+		gone = append(gone, Fact{[]string{"CGET", key}, "<nil>"})
+	}
+	for _, r := range s.living() {
+		for _, f := range r.load.Facts() {
+			if f.Query[0] == "CGET" {
+				gone = append(gone, Fact{f.Query, "<nil>"})
+			}
+		}
+	}
+	for _, r := range s.living() {
+		for _, m := range r.machines {
+			s.w.compare(m, gone)
+		}
+		r.load = r.load.anew()
+	}
+	s.history, s.left = NewRegionHistory(s.w), nil
+	s.work()
 }

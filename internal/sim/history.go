@@ -174,6 +174,14 @@ func (h *History) facts() (all []Fact) {
 	return all
 }
 
+// forget forgets counters.
+func (h *History) forget(gone func(key string) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.counters, func(key string, _ *counter) bool { return gone(key) })
+	h.ops = slices.DeleteFunc(h.ops, func(o *Op) bool { return gone(o.Key) })
+}
+
 // Complete fails the world unless every operation has an answer of its own, and they are 1 to n.
 func (h *History) Complete() {
 	h.mu.Lock()

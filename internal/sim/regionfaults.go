@@ -76,7 +76,7 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 	s.mu.Lock()
 	made := s.made
 	s.mu.Unlock()
-	if r.cluster != nil || made >= maxRegions || s.changes.Swap(true) {
+	if made >= maxRegions || s.changes.Swap(true) {
 		return
 	}
 	s.w.Go(func() {
@@ -89,17 +89,16 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 // the others have it. As `fbfkv region` does, the operator waits until the heir has all, and the next one has caught up,
 // if it is to wait.
 func (s *regionsWorld) remove(r *region, lost, waits bool) {
-	o, m := s.operator(), r.machines[0]
-	drained := false
+	o, drained := s.operator(), false
 	if lost {
 		if s.tellsState(r) { // an operation that is sent again may count twice then: REGIONS.md 9.8, of the issue "regions"
 			return
 		}
-		m.Off(true)
-		m.PowerOff(m.Life(), 0)
+		r.lose()
 	} else if drained = o.drain(r); s.w.Failure() != "" {
 		return
 	}
+	r.rest()
 	others := s.but(r)
 	heir := others[s.w.Intn(len(others))]
 	s.w.Say("%s is removed (lost %v, drained %v), and %s is its heir", r, lost, drained, heir)
@@ -113,18 +112,34 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 		s.history.Inherit(r, others)
 	}
 	s.mu.Lock()
+	if drained {
+		s.left = append(s.left, r.load)
+	}
 	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })
 	s.mu.Unlock()
 	if s.w.Chance(0.5) { // else it goes on, and nobody reads it
-		m.Off(true)
-		m.PowerOff(m.Life(), 0)
+		r.lose()
 	}
 	if waits && !o.insist(fmt.Sprint(r, " is inherited"), func() error { return o.inherited(r.name) }) {
 		return
 	}
-	next := &region{machines: []*Machine{s.w.Add(s.boot)}}
-	if o.add(next, waits) && waits {
+	next := s.build(0)
+	if !o.add(next, waits) {
+		return
+	}
+	if !s.ended.Load() {
+		next.work()
+	}
+	if waits {
 		o.insist(fmt.Sprint(next, " has caught up"), func() error { return o.wellRead(next) })
+	}
+}
+
+// lose ends all servers of a region for ever.
+func (r *region) lose() {
+	for _, m := range r.machines {
+		m.Off(true)
+		m.PowerOff(m.Life(), 0)
 	}
 }
 

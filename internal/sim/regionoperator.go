@@ -95,18 +95,11 @@ func (o regionOperator) describe() {
 func (o regionOperator) add(r *region, waits bool) bool {
 	s := o.s
 	others := s.living()
-	s.mu.Lock()
-	r.name = fmt.Sprint("r", s.made)
-	s.made++
-	s.mu.Unlock()
-	for _, m := range r.machines {
-		m.Start()
+	if s.w.Failure() == "" {
+		r.load.Prepare()
 	}
 	m := r.machines[0]
-	ok := o.insist(fmt.Sprint(r, " has a long window"), func() error { // everything is sent again at the end
-		_, err := o.client.Do(m.Address(clientPort), time.Minute, "CTABLE", "ALTER", store.DefaultTable, "WINDOW", "1d")
-		return err
-	}) && o.insist(fmt.Sprintf("machine %d is the region %s", m.Index(), r), func() error {
+	ok := s.w.Failure() == "" && o.insist(fmt.Sprintf("machine %d is the region %s", m.Index(), r), func() error {
 		if len(others) == 0 {
 			_, err := o.ask(m, "CREATE", r.name, m.Address(clientPort))
 			return err

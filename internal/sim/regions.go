@@ -31,12 +31,16 @@ type regionsWorld struct {
 	load    *Workload // only for what it makes of replies
 	history *RegionHistory
 	nemesis *Nemesis
-	changes atomic.Bool // an operator changes who is a region
-	ended   atomic.Bool // clients send nothing new
+	options Options
+	changes atomic.Bool    // an operator changes who is a region
+	ended   atomic.Bool    // clients send nothing new
+	running sync.WaitGroup // clients of all regions
 
 	mu      sync.Mutex
-	regions []*region // in which clients count
-	made    int       // regions so far
+	regions []*region   // in which clients count
+	made    int         // regions so far
+	left    []*Workload // of regions that were removed, and the others have all of it
+	result  Result
 }
 
 // region is one region.
@@ -44,6 +48,9 @@ type region struct {
 	name     string
 	machines []*Machine
 	cluster  *clusterWorld // nil: a server that stands alone
+	// load is what a client does in this region only. So it knows exactly what its counters are, and the others must show it.
+	load    *Workload
+	running sync.WaitGroup // that client
 }
 
 func (r *region) String() string { return r.name }
@@ -51,32 +58,66 @@ func (r *region) String() string { return r.name }
 // RunRegions runs the scenario of regions, in a bubble. With shards, the first region is a cluster.
 func RunRegions(o Options) Result {
 	w := o.world()
-	s := &regionsWorld{w: w, history: NewRegionHistory(w), load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
-	s.found(o.Shards)
+	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
+	s.found()
 	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target, Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
 	s.nemesis.Only(o.Only)
 	if o.Swarm {
 		s.nemesis.Swarm()
 	}
 	w.Say("faults: %s", s.nemesis.Names())
-	var running sync.WaitGroup
-	for i := range clients {
-		running.Go(func() { s.client(i) })
-	}
+	s.work()
 	for s.nemesis.Struck < o.Faults && w.Failure() == "" {
 		s.nemesis.Strike()
 		if s.nemesis.Struck%sootheEvery == 0 || s.nemesis.Struck == o.Faults {
 			s.soothe()
+			if w.Failure() == "" && w.Chance(flushing) {
+				s.flush()
+			}
 		}
 	}
-	s.ended.Store(true)
-	running.Wait()
-	if w.Failure() == "" {
+	if s.rest(); w.Failure() == "" {
 		s.check()
 	}
-	r := Result{World: w, Faults: s.nemesis.Struck, Kinds: s.nemesis.Names()}
-	r.Answered, r.AnsweredAgain, r.Read = s.history.Counts()
-	return r
+	s.result.World, s.result.Faults, s.result.Kinds = w, s.nemesis.Struck, s.nemesis.Names()
+	return s.result
+}
+
+// work lets clients count.
+func (s *regionsWorld) work() {
+	s.ended.Store(false)
+	for i := range clients {
+		s.running.Go(func() { s.client(i) })
+	}
+	for _, r := range s.living() {
+		s.result.Work = r.work()
+	}
+}
+
+// work lets the client of a region count, and returns what it does.
+func (r *region) work() string {
+	r.running.Go(func() { r.load.Run(0) })
+	return r.load.Names()
+}
+
+// rest returns when no client counts any more.
+func (s *regionsWorld) rest() {
+	s.ended.Store(true)
+	s.running.Wait()
+	add := func(answered, again, reads int) {
+		s.result.Answered, s.result.AnsweredAgain, s.result.Read = s.result.Answered+answered, s.result.AnsweredAgain+again, s.result.Read+reads
+	}
+	for _, r := range s.living() {
+		r.rest()
+		add(r.load.History.Counts())
+	}
+	add(s.history.Counts())
+}
+
+// rest returns when the client of a region counts no more.
+func (r *region) rest() {
+	r.load.End()
+	r.running.Wait()
 }
 
 // boot starts a server that stands alone. Regions need not have the same number of partitions. One whose disk has failed
@@ -96,18 +137,14 @@ func (s *regionsWorld) boot(l *Life) (Process, error) {
 // tune keeps so little of the log that a region which is cut off for a while needs the state.
 func (s *regionsWorld) tune(o *store.Options) { o.LogFileSize, o.RegionBacklog = 32<<10, 64<<10 }
 
-// found makes the regions.
-func (s *regionsWorld) found(shards int) {
+// found makes the regions. Their clocks may be minutes apart.
+func (s *regionsWorld) found() {
 	for i := range regionCount {
-		r := &region{}
-		if i == 0 && shards > 0 {
-			r.cluster = &clusterWorld{w: s.w, shards: shards, id: cluster.NewID(), tune: s.tune}
-			r.cluster.found()
-			r.machines = r.cluster.machines
-		} else {
-			r.machines = []*Machine{s.w.Add(s.boot)}
+		shards := 0
+		if i == 0 {
+			shards = s.options.Shards
 		}
-		if s.w.Failure() != "" || !s.operator().add(r, true) {
+		if !s.operator().add(s.build(shards), true) {
 			return
 		}
 	}
@@ -118,6 +155,34 @@ func (s *regionsWorld) found(shards int) {
 			}
 		}
 	}
+}
+
+// build makes servers that may be the next region: a cluster, or without shards one that stands alone.
+func (s *regionsWorld) build(shards int) *region {
+	s.mu.Lock()
+	r := &region{name: fmt.Sprint("r", s.made)}
+	s.made++
+	s.mu.Unlock()
+	if shards > 0 {
+		r.cluster = &clusterWorld{w: s.w, shards: shards, id: cluster.NewID(), tune: s.tune}
+		r.cluster.found()
+		r.machines = r.cluster.machines
+	} else {
+		r.machines = []*Machine{s.w.Add(s.boot)}
+	}
+	ahead := s.w.Between(-2*time.Minute, 2*time.Minute)
+	for _, m := range r.machines {
+		m.TurnClock(ahead)
+		m.Start()
+	}
+	r.load = &Workload{World: s.w, History: NewHistory(s.w), Keys: regionKeys, Connect: func() Sender { return newRouter(s.w, r.machines) },
+		Refusal: s.load.Refusal, Suffix: "@" + r.name}
+	share := 1.0
+	if s.options.Swarm {
+		share = 0.5
+	}
+	r.load.Choose(s.options.Work, share, "tables") // which all regions must have alike
+	return r
 }
 
 // each calls fn for all links from one region to another.

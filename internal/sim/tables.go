@@ -43,7 +43,11 @@ func (l *Workload) Prepare() {
 func (u *user) approximately() { u.request(u.History.Send(u.tableKey(approxTable), u.id())) }
 
 func (u *user) tableKey(table string) string {
-	return fmt.Sprint(table, ":", u.rng.IntN(tableCounters))
+	key := fmt.Sprint(table, ":", u.rng.IntN(tableCounters))
+	if table == shortTable {
+		key += u.Suffix
+	}
+	return key
 }
 
 // briefly increments a counter of a table with a short window, or sends again what it has sent lately.

@@ -37,7 +37,7 @@ func (u *user) together() {
 				member = members[0]
 			}
 		}
-		g.ops = append(g.ops, u.History.Send(fmt.Sprintf("{g%d}%d", tag, member), id))
+		g.ops = append(g.ops, u.History.Send(fmt.Sprintf("{g%d}%d%s", tag, member, u.Suffix), id))
 	}
 	u.request(g)
 }

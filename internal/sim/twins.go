@@ -16,7 +16,7 @@ const (
 
 // twins sends a few operations on a hot counter over several connections at once, many times over each.
 func (u *user) twins() {
-	key := fmt.Sprint("hot", u.rng.IntN(hotCounters))
+	key := fmt.Sprint("hot", u.rng.IntN(hotCounters), u.Suffix)
 	ops := make([]*Op, 1+u.rng.IntN(3))
 	for i := range ops {
 		ops[i] = u.History.Send(key, u.id())

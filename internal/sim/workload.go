@@ -27,6 +27,8 @@ type Workload struct {
 	Keys    int           // how many counters there are
 	Connect func() Sender // returns a client's connections
 	Refusal string        // another code of errors by which servers may refuse a command for a while; "": none
+	// Suffix is behind the name of each counter of an EXACT table, so that no other workload has it.
+	Suffix string
 
 	activities []activity
 	ended      atomic.Bool // clients send nothing new
@@ -90,9 +92,12 @@ var activities = []activity{
 	{"plain", 1, (*user).addPlainly},
 }
 
-// Choose says what clients do: what is named, separated by commas. Empty: each with probability p.
-func (l *Workload) Choose(names string, p float64) {
+// Choose says what clients do: what is named, separated by commas. Empty: each with probability p, but for one.
+func (l *Workload) Choose(names string, p float64, but string) {
 	for i, a := range activities {
+		if a.name == but {
+			continue
+		}
 		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && l.World.Chance(p) {
 			l.activities = append(l.activities, a)
 		}
@@ -113,13 +118,13 @@ func (l *Workload) End() { l.ended.Store(true) }
 
 // anew returns a workload that does the same with servers that have forgotten everything.
 func (l *Workload) anew() *Workload {
-	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect, activities: l.activities}
+	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect, Refusal: l.Refusal, Suffix: l.Suffix, activities: l.activities}
 }
 
 func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
 
 // key returns the name of a counter.
-func (l *Workload) key(i int) string { return fmt.Sprint("k", i%l.Keys) }
+func (l *Workload) key(i int) string { return fmt.Sprint("k", i%l.Keys, l.Suffix) }
 
 // Do sends one command, and reports whether it was answered.
 func (l *Workload) Do(s Sender, key string, patience time.Duration, words ...string) (reply any, from string, ok bool) {
@@ -214,6 +219,32 @@ func (l *Workload) Again() {
 	if l.World.Failure() == "" {
 		l.History.Complete()
 		l.sketches.finish(l, s)
+	}
+}
+
+// leave lets another region have what is left of a region's workload: counters of EXACT tables.
+func (l *Workload) leave(to func() Sender) {
+	l.Connect, l.sketches, l.requests = to, sketchBook{}, slices.DeleteFunc(l.requests, func(r request) bool { return !l.exchanged(r) })
+	l.History.forget(func(key string) bool { return !strings.HasSuffix(key, l.Suffix) })
+}
+
+// exchanged reports whether other regions hear of a request.
+func (l *Workload) exchanged(r request) bool {
+	switch r := r.(type) {
+	case *Op:
+		return strings.HasSuffix(r.Key, l.Suffix)
+	case *group:
+		return true
+	}
+	return false
+}
+
+// elsewhere sends every request that other regions hear of again, to another one. The answers must be the first ones.
+func (l *Workload) elsewhere(s Sender) {
+	for _, r := range l.requests {
+		if l.exchanged(r) {
+			l.mustEnd(r.String(), func() bool { return r.send(l, s, time.Second) })
+		}
 	}
 }
 
