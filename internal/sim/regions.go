@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,8 +243,7 @@ func (c *regionClient) do(at *region, key string, patience time.Duration, words 
 		return nil, false, false
 	}
 	if !c.load.settled(words, replies[0], from) {
-		err, _ := replies[0].(replyError)
-		return nil, false, strings.HasPrefix(string(err), "TRYAGAIN") || strings.HasPrefix(string(err), "READONLY") || strings.HasPrefix(string(err), "MOVED")
+		return nil, false, notDone(replies[0])
 	}
 	return replies[0], true, false
 }

@@ -35,6 +35,7 @@ type Workload struct {
 	mu         sync.Mutex
 	requests   []request // that are sent once more at the end
 	sketches   sketchBook
+	allOwned   []*owned
 }
 
 // user is one client.
@@ -47,6 +48,7 @@ type user struct {
 
 	twinsTo []Sender
 	made    map[string]bool // keys
+	owned   [ownedCounters]*owned
 	lately  []briefOp
 }
 
@@ -90,6 +92,7 @@ var activities = []activity{
 	{"expire", 1, (*user).expire},
 	{"mixed", 2, (*user).mix},
 	{"plain", 1, (*user).addPlainly},
+	{"own", 2, (*user).own},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p, but for one.
@@ -146,7 +149,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", l.Refusal:
 		return false
 	case "UNKNOWN": // it has no opid
-		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST"}, words[0]) {
+		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST", "SET", "GETDEL", "PEXPIREAT", "INCRBY"}, words[0]) {
 			return false
 		}
 	}
@@ -233,7 +236,7 @@ func (l *Workload) exchanged(r request) bool {
 	switch r := r.(type) {
 	case *Op:
 		return strings.HasSuffix(r.Key, l.Suffix)
-	case *group:
+	case *group, *ownedOp:
 		return true
 	}
 	return false
@@ -256,7 +259,7 @@ type Fact struct {
 
 // Facts returns what any server must answer once every request has been answered.
 func (l *Workload) Facts() []Fact {
-	all, s := slices.Concat(l.History.facts(), l.sketches.facts()), l.Connect()
+	all, s := slices.Concat(l.History.facts(), l.sketches.facts(), l.ownedFacts()), l.Connect()
 	for i := range all {
 		f := &all[i]
 		if f.Answer != "" {
