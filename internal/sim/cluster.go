@@ -369,16 +369,7 @@ func (w *World) compare(m *Machine, facts []Fact) {
 // faults returns the faults that a cluster can meet, and a lone machine cannot.
 func (c *clusterWorld) faults() []Fault {
 	return []Fault{
-		{"hand-over", 4, func(w *World, m *Machine) {
-			w.Go(func() { c.handOver(m) })
-			if w.Chance(0.4) { // a machine crashes meanwhile
-				time.Sleep(w.Between(0, 10*time.Millisecond))
-				if w.Chance(0.5) {
-					m = m.Other()
-				}
-				crash(m, w.Mean(500*time.Millisecond))
-			}
-		}},
+		{"hand-over", 4, func(_ *World, m *Machine) { c.strikeHandOver(m) }},
 		{"replace", 1, func(_ *World, m *Machine) { c.change(func(a administrator) { c.replace(a, m) }) }},
 		{"put-back", 1, func(_ *World, m *Machine) { c.change(func(a administrator) { c.putBack(a, m) }) }},
 		{"move", 2, func(*World, *Machine) {
@@ -391,6 +382,19 @@ func (c *clusterWorld) faults() []Fault {
 				c.change(c.drain)
 			}
 		}},
+	}
+}
+
+// strikeHandOver makes another node lead, and a machine may crash meanwhile.
+func (c *clusterWorld) strikeHandOver(m *Machine) {
+	w := c.w
+	w.Go(func() { c.handOver(m) })
+	if w.Chance(0.4) {
+		time.Sleep(w.Between(0, 10*time.Millisecond))
+		if w.Chance(0.5) {
+			m = m.Other()
+		}
+		crash(m, w.Mean(500*time.Millisecond))
 	}
 }
 

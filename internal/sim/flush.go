@@ -114,5 +114,6 @@ func (s *regionsWorld) flush() {
 		r.load = r.load.anew()
 	}
 	s.history, s.left = NewRegionHistory(s.w), nil
+	clear(s.drainers)
 	s.work()
 }

@@ -81,6 +81,15 @@ func (m *Machine) Clock() int64 { return time.Now().UnixMilli() + m.ahead.Load()
 // TurnClock moves the machine's clock.
 func (m *Machine) TurnClock(by time.Duration) { m.ahead.Add(by.Milliseconds()) }
 
+// apart returns by how much clocks differ, at most.
+func (w *World) apart() time.Duration {
+	var least, most int64
+	for _, m := range w.Machines() {
+		least, most = min(least, m.ahead.Load()), max(most, m.ahead.Load())
+	}
+	return time.Duration(most-least) * time.Millisecond
+}
+
 // Life is one process of a machine, from its start to its end.
 type Life struct {
 	Machine *Machine

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,6 +38,7 @@ func (n *Nemesis) Only(names string) {
 
 // Swarm leaves a third of the kinds of faults: a mix of all kinds hides what a few of them do together.
 func (n *Nemesis) Swarm() {
+	n.Faults = slices.DeleteFunc(n.Faults, func(f Fault) bool { return f.Weight == 0 })
 	keep := (len(n.Faults) + 2) / 3
 	for len(n.Faults) > keep {
 		i := n.World.Intn(len(n.Faults))

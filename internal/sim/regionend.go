@@ -53,7 +53,7 @@ func (s *regionsWorld) check() {
 	shown := func() {
 		for _, at := range s.living() {
 			for _, key := range slices.Sorted(maps.Keys(totals)) {
-				s.await(time.Minute, fmt.Sprint(at, " shows the sum of ", key), func() error {
+				s.await(time.Minute+s.w.apart(), fmt.Sprint(at, " shows the sum of ", key), func() error { // what expires does so by any clock
 					if n := c.read(key, at); n != totals[key] {
 						return fmt.Errorf("it is %d, and %d operations were sent", n, totals[key])
 					}
@@ -72,6 +72,7 @@ func (s *regionsWorld) check() {
 		s.await(time.Minute, fmt.Sprint(at, " agrees with the others"), func() error { return o.verify(at) })
 		s.await(time.Minute, fmt.Sprint(at, " is well"), func() error { return o.well(at) })
 	}
+	s.await(time.Minute+s.w.apart(), "regions show the same of every counter", func() error { return c.alike(s.looseFacts()) })
 	answers := s.again(func(int) []*region { return s.living() })
 	for op, values := range answers {
 		s.history.Last(op, values[0], values[1:])

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -8,6 +9,10 @@ import (
 
 // faults returns the faults that regions can meet.
 func (s *regionsWorld) faults() []Fault {
+	clustered := 0
+	if s.options.Shards > 0 {
+		clustered = 1
+	}
 	return []Fault{
 		{"region-cut", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m)), w.Mean(2*time.Second)) }},
 		{"region-cut-long", 1, func(w *World, m *Machine) { // some need the state then
@@ -18,12 +23,50 @@ func (s *regionsWorld) faults() []Fault {
 		{"verify", 1, func(w *World, m *Machine) { w.Go(func() { _ = s.operator().verify(s.of(m)) }) }}, // it may not be able to
 		{"remove", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
 		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, true) }) }},
+		{"leave", 1, func(_ *World, m *Machine) { s.change(m, s.leave) }},
+		{"hand-over", 6 * clustered, func(w *World, m *Machine) { s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) }) }},
+		{"replace", 2 * clustered, func(_ *World, m *Machine) {
+			s.inCluster(m, func(c *clusterWorld, m *Machine) {
+				s.change(m, func(*region) { c.replace(c.administrator(), m) })
+			})
+		}},
 		// These have no weight until the issue "regions" mends what they show. Sums are off after removals that do not wait
-		// for what the ones before still do; a directory that is put back may give out its positions again (REGIONS.md 9.3).
+		// for what the ones before still do.
 		{"remove-at-once", 0, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
 		{"lose-at-once", 0, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, false) }) }},
-		{"put-back", 0, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.putBack(r) }) }},
+		// REGIONS.md 9.3: a directory that is put back may give out its positions again.
+		{"put-back", 0, func(_ *World, m *Machine) { s.change(m, s.putBack) }},
+		// REGIONS.md 9.4: a clock that is ahead deletes every counter with an expiry, in all regions.
+		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
+		// REGIONS.md 9.6: a drain of an operation that two regions have applied counts it twice. From now on clients send it to two.
+		{"drained-twins", 0, func(*World, *Machine) { s.drainTwins.Store(true) }},
 	}
+}
+
+// inCluster lets a fault strike a node of a region that is a cluster, if there is one.
+func (s *regionsWorld) inCluster(m *Machine, strike func(c *clusterWorld, m *Machine)) {
+	for _, r := range append([]*region{s.of(m)}, s.but(s.of(m))...) {
+		if r.cluster != nil {
+			strike(r.cluster, r.cluster.target())
+			return
+		}
+	}
+}
+
+// leave lets a region refuse writes until the others have all of it, as before it is removed, and then take them again.
+func (s *regionsWorld) leave(r *region) {
+	o := s.operator()
+	if o.drain(r) {
+		s.history.Inherit(r, s.but(r))
+	}
+	o.insist(fmt.Sprint(r, " takes writes again"), func() error {
+		all, err := o.readers(r)
+		for m := range all {
+			_, failed := o.ask(m, "LEAVE", "NO")
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
 }
 
 // of returns the region of a machine; one at random: it is of none now.
@@ -112,9 +155,13 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 		s.history.Inherit(r, others)
 	}
 	s.mu.Lock()
+	s.removed++
 	if drained {
 		s.left = append(s.left, r.load)
+	} else {
+		s.history.Lost()
 	}
+	clear(s.drainers)
 	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })
 	s.mu.Unlock()
 	if s.w.Chance(0.5) { // else it goes on, and nobody reads it
@@ -124,14 +171,8 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 		return
 	}
 	next := s.build(0)
-	if !o.add(next, waits) {
-		return
-	}
-	if !s.ended.Load() {
+	if o.add(next, waits) && !s.ended.Load() {
 		next.work()
-	}
-	if waits {
-		o.insist(fmt.Sprint(next, " has caught up"), func() error { return o.wellRead(next) })
 	}
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 )
@@ -51,6 +50,9 @@ type regionCounter struct {
 	ops   int64             // that were sent
 	most  int64             // each of them as often as there are regions to which it was sent
 	known map[*region]int64 // operations that a region has answered
+	// ends: it is deleted, or expires, so its value may be any up to most. doubted: so may its sum. drained: what was handed out.
+	ends, doubted bool
+	drained       int64
 }
 
 // NewRegionHistory returns the history of a world.
@@ -61,10 +63,18 @@ func NewRegionHistory(w *World) *RegionHistory {
 func (h *RegionHistory) counter(key string) *regionCounter {
 	c := h.counters[key]
 	if c == nil {
-		c = &regionCounter{known: make(map[*region]int64)}
+		c = &regionCounter{known: make(map[*region]int64), ends: kindOf(key) == drainedKey || kindOf(key) == expiringKey}
 		h.counters[key] = c
 	}
 	return c
+}
+
+// least returns how many operations the value has that a region shows, at least.
+func (c *regionCounter) least(at *region) int64 {
+	if c.ends {
+		return 0
+	}
+	return c.known[at]
 }
 
 // New returns a new operation.
@@ -106,7 +116,7 @@ func (h *RegionHistory) Send(o *RegionOp, at *region) func(value int64, applied 
 	}
 	o.open++
 	a := h.answers(o, at)
-	least, before := c.known[at], *a
+	least, before := c.least(at), *a
 	h.note(o, "to %s", at)
 	return func(value int64, applied bool) {
 		h.mu.Lock()
@@ -150,7 +160,7 @@ func (h *RegionHistory) Read(key string, at *region) func(value int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.counter(key)
-	least := c.known[at]
+	least := c.least(at)
 	return func(value int64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -183,21 +193,49 @@ func (h *RegionHistory) Counts() (answered, again, reads int) {
 	return h.answered, h.again, h.reads
 }
 
-// Ops returns all operations, in the order in which they were made.
+// Ops returns all operations that regions do not forget, in the order in which they were made.
 func (h *RegionHistory) Ops() []*RegionOp {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.ops)
+	return slices.DeleteFunc(slices.Clone(h.ops), func(o *RegionOp) bool { return kindOf(o.Key) == briefKey })
 }
 
-// Totals returns how many operations each counter has, which is its value once all have been answered and all regions
-// have heard of them.
+// Drained notes that a region has handed out what a counter had, and deleted it.
+func (h *RegionHistory) Drained(key string, value int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counter(key).drained += value
+}
+
+// Doubt notes that nobody knows the sum of a counter: an operation was given up, or is lost.
+func (h *RegionHistory) Doubt(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counter(key).doubted = true
+}
+
+// Lost notes that a region is lost, and with it what it has told nobody. All operations are sent again in the end, but for
+// those that regions forget, and those that go to one region only.
+func (h *RegionHistory) Lost() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, c := range h.counters {
+		c.doubted = c.doubted || kindOf(key) == drainedKey || kindOf(key) == briefKey
+	}
+}
+
+// Totals returns the values of counters once all operations have been answered and all regions have heard of them, as far
+// as that is known: how many operations each has.
 func (h *RegionHistory) Totals() map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	totals := make(map[string]int64, len(h.counters))
-	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
-		totals[key] = h.counters[key].ops
+	for key, c := range h.counters {
+		if kindOf(key) == expiringKey {
+			totals[key] = 0
+		} else if !c.doubted {
+			totals[key] = c.ops - c.drained
+		}
 	}
 	return totals
 }

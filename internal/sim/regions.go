@@ -31,15 +31,19 @@ type regionsWorld struct {
 	history *RegionHistory
 	nemesis *Nemesis
 	options Options
-	changes atomic.Bool    // an operator changes who is a region
-	ended   atomic.Bool    // clients send nothing new
-	running sync.WaitGroup // clients of all regions
+	changes atomic.Bool // an operator changes who is a region
+	ended   atomic.Bool // clients send nothing new
+	// drainTwins: operations on counters that are drained are sent to several regions.
+	drainTwins atomic.Bool
+	running    sync.WaitGroup // clients of all regions
 
-	mu      sync.Mutex
-	regions []*region   // in which clients count
-	made    int         // regions so far
-	left    []*Workload // of regions that were removed, and the others have all of it
-	result  Result
+	mu       sync.Mutex
+	regions  []*region          // in which clients count
+	made     int                // regions so far
+	removed  int                // regions so far
+	left     []*Workload        // of regions that were removed, and the others have all of it
+	drainers map[string]*region // by key: which region drains it
+	result   Result
 }
 
 // region is one region.
@@ -57,7 +61,7 @@ func (r *region) String() string { return r.name }
 // RunRegions runs the scenario of regions, in a bubble. With shards, the first region is a cluster.
 func RunRegions(o Options) Result {
 	w := o.world()
-	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
+	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, drainers: make(map[string]*region), load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
 	s.found()
 	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target, Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
 	s.nemesis.Only(o.Only)
@@ -251,7 +255,11 @@ func (c *regionClient) do(at *region, key string, patience time.Duration, words 
 // count sends an operation to a region once, and reports whether it was answered, and with which value.
 func (c *regionClient) count(o *RegionOp, at *region, patience time.Duration) (value int64, ok bool) {
 	answer := c.history.Send(o, at)
-	reply, ok, refused := c.do(at, o.Key, patience, "CINCRBY", o.Key, o.ID, "1", "WITHSTATUS")
+	words := []string{"CINCRBY", o.Key, o.ID, "1", "WITHSTATUS"}
+	if kindOf(o.Key) == expiringKey {
+		words = append(words, "PX", "300")
+	}
+	reply, ok, refused := c.do(at, o.Key, patience, words...)
 	if refused {
 		answer(0, false)
 	}
@@ -280,41 +288,73 @@ func (c *regionClient) read(key string, at *region) int64 {
 	return value
 }
 
+func (c *regionClient) over() bool { return c.ended.Load() || c.w.Failure() != "" }
+
+func (c *regionClient) rest() { time.Sleep(time.Duration(c.rng.IntN(20_000)) * time.Microsecond) }
+
+// gone reports whether a region is none any more.
+func (c *regionClient) gone(at *region) bool { return !slices.Contains(c.living(), at) }
+
+// patience returns how long the client waits for an answer.
+func (c *regionClient) patience() time.Duration {
+	if c.rng.IntN(4) == 0 {
+		return time.Duration(c.rng.IntN(300)) * time.Millisecond
+	}
+	return 3 * time.Second
+}
+
+// twice does something with an operation, and another client may send it to some region meanwhile.
+func (c *regionClient) twice(other *regionClient, o *RegionOp, do func()) {
+	var twin sync.WaitGroup
+	if c.rng.IntN(4) == 0 {
+		to := c.pick()
+		twin.Go(func() { other.count(o, to, 3*time.Second) })
+	}
+	do()
+	twin.Wait()
+}
+
+// until sends an operation again, to one region or another, until it is answered.
+func (c *regionClient) until(o *RegionOp) {
+	for at := c.pick(); !c.over(); {
+		if _, ok := c.count(o, at, c.patience()); ok {
+			return
+		}
+		if c.rest(); c.rng.IntN(2) == 0 || c.gone(at) {
+			at = c.pick()
+		}
+	}
+}
+
 // client increments and reads counters until the scenario ends.
 func (s *regionsWorld) client(number int) {
 	c, other := s.connect(), s.connect()
-	over := func() bool { return s.ended.Load() || s.w.Failure() != "" }
-	rest := func() { time.Sleep(time.Duration(c.rng.IntN(20_000)) * time.Microsecond) }
 	var ops []*RegionOp
-	for i := 0; !over(); i++ {
+	for i := 0; !c.over(); i++ {
 		if c.rng.IntN(3) == 0 {
 			c.read(s.load.key(c.rng.IntN(regionKeys)), c.pick())
 		}
-		o := s.history.New(s.load.key(c.rng.IntN(regionKeys)), fmt.Sprint(number, "-", i))
+		id, key := fmt.Sprint(number, "-", i), s.load.key(c.rng.IntN(regionKeys))
+		switch c.rng.IntN(10) {
+		case 0:
+			c.drain(other, id)
+			continue
+		case 1:
+			c.brief(other, id)
+			continue
+		case 2:
+			c.loosely(id)
+			continue
+		case 3:
+			key = fmt.Sprint(expiringKey, ":", number, "-", i/10)
+		}
+		o := s.history.New(key, id)
 		ops = append(ops, o)
-		at := c.pick()
-		var twin sync.WaitGroup
-		if c.rng.IntN(4) == 0 {
-			to := c.pick()
-			twin.Go(func() { other.count(o, to, 3*time.Second) })
-		}
-		for !over() {
-			patience := 3 * time.Second
-			if c.rng.IntN(4) == 0 {
-				patience = time.Duration(c.rng.IntN(300)) * time.Millisecond
-			}
-			if _, ok := c.count(o, at, patience); ok {
-				break
-			}
-			if rest(); c.rng.IntN(2) == 0 || !slices.Contains(s.living(), at) {
-				at = c.pick()
-			}
-		}
-		twin.Wait()
+		c.twice(other, o, func() { c.until(o) })
 		if c.rng.IntN(3) == 0 {
 			c.count(ops[max(0, len(ops)-1-c.rng.IntN(50))], c.pick(), time.Second)
 		}
-		rest()
+		c.rest()
 	}
 }
 

@@ -25,6 +25,7 @@ var prepare = [][]string{
 	{"CTABLE", "ALTER", "default", "WINDOW", "1d"},
 	{"CTABLE", "CREATE", approxTable, "PREFIX", approxTable + ":", "MODE", "APPROX", "WINDOW", "1d", "ERROR", "0.000000001"},
 	{"CTABLE", "CREATE", shortTable, "PREFIX", shortTable + ":", "WINDOW", "1m"},
+	{"CTABLE", "CREATE", briefKey, "PREFIX", briefKey + ":", "WINDOW", briefWindow.String()},
 	{"CTABLE", "CREATE", roughTable, "PREFIX", roughTable + ":", "MODE", "APPROX", "WINDOW", "1m", "ERROR", "0.000000001"},
 }
 

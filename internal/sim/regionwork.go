@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Counters of all regions that are not only counted. Their names begin with this and a colon.
+const (
+	// drainedKey: one region hands out what the counter has, and deletes it (GETDEL). An operation is sent to one region only
+	// until that answers, since a twin that was drained counts twice: REGIONS.md 9.6, of the issue "regions".
+	drainedKey = "drained"
+	// expiringKey: each increment of the counter has an expiry, so that all regions have deleted it in the end.
+	expiringKey = "expiring"
+	// briefKey: regions forget operations after briefWindow, and what two of them have applied still counts once.
+	briefKey = "brief"
+	// looseKey: clients do to the counter what they like in any region, and all regions show the same in the end.
+	looseKey = "loose"
+
+	looseCounters = 6
+	briefWindow   = 15 * time.Second
+	// briefly is for how long an operation on such a counter is sent again.
+	briefly = 5 * time.Second
+)
+
+// kindOf returns which kind of counter has a name.
+func kindOf(key string) string {
+	kind, _, _ := strings.Cut(key, ":")
+	return kind
+}
+
+// drain increments a counter that is drained, or drains it. After a region is gone there are others.
+func (c *regionClient) drain(other *regionClient, id string) {
+	c.mu.Lock()
+	key := fmt.Sprint(drainedKey, ":", c.removed, "-", c.rng.IntN(2))
+	if c.drainers[key] == nil {
+		c.drainers[key] = c.regions[c.rng.IntN(len(c.regions))]
+	}
+	at := c.drainers[key]
+	c.mu.Unlock()
+	if c.rng.IntN(6) > 0 {
+		at = c.pick()
+		o := c.history.New(key, id)
+		if c.drainTwins.Load() {
+			c.twice(other, o, func() { c.until(o) })
+			return
+		}
+		for !c.over() {
+			if _, ok := c.count(o, at, c.patience()); ok {
+				return
+			}
+			c.rest()
+			if c.gone(at) {
+				break
+			}
+		}
+		c.history.Doubt(key)
+		return
+	}
+	reply, ok, refused := c.do(at, key, c.patience(), "GETDEL", key)
+	if text, _ := reply.(string); ok {
+		n, _ := strconv.ParseInt(text, 10, 64)
+		c.history.Drained(key, n)
+	} else if !refused {
+		c.history.Doubt(key)
+	}
+}
+
+// brief increments a counter in two regions at once, or in one after the other, for a while.
+func (c *regionClient) brief(other *regionClient, id string) {
+	c.mu.Lock()
+	key := fmt.Sprint(briefKey, ":", c.removed, "-", int(c.w.Now().Minutes()))
+	c.mu.Unlock()
+	o := c.history.New(key, id)
+	began, done := time.Now(), false
+	c.twice(other, o, func() {
+		for !done && time.Since(began) < briefly {
+			if _, done = c.count(o, c.pick(), time.Second); !done {
+				c.rest()
+			}
+		}
+	})
+	if !done {
+		c.history.Doubt(o.Key)
+	}
+}
+
+// loosely does something to a counter, whatever others do to it elsewhere.
+func (c *regionClient) loosely(id string) {
+	key := fmt.Sprint(looseKey, ":", c.rng.IntN(looseCounters))
+	n := strconv.Itoa(1 + c.rng.IntN(3000))
+	all := [][]string{{"SET", key, n}, {"DEL", key}, {"GETDEL", key}, {"PEXPIRE", key, n}, {"PEXPIRE", key, "86400000"}, {"PERSIST", key},
+		{"INCRBY", key, n}, {"SET", key, n, "PX", n}, {"CINCRBY", key, id, n}, {"CINCRBY", key, id, n, "PX", n}}
+	words := all[c.rng.IntN(len(all))]
+	for range 1 + c.rng.IntN(2) {
+		c.do(c.pick(), key, time.Second, words...)
+	}
+}
+
+// looseFacts returns what all regions must show alike, whatever that is.
+func (s *regionsWorld) looseFacts() (all []Fact) {
+	for i := range looseCounters {
+		key := fmt.Sprint(looseKey, ":", i)
+		all = append(all, Fact{Query: []string{"CGET", key}}, Fact{Query: []string{"PEXPIRETIME", key}})
+	}
+	return all
+}
+
+// alike returns an error unless all regions give the same answers.
+func (c *regionClient) alike(all []Fact) error {
+	for _, f := range all {
+		for i, at := range c.living() {
+			reply, ok, _ := c.do(at, f.Query[1], time.Second, f.Query...)
+			if i == 0 {
+				f.Answer = fmt.Sprint(reply)
+			}
+			if !ok || fmt.Sprint(reply) != f.Answer {
+				return fmt.Errorf("%s answers %q with %v, and another one with %s", at, f.Query, reply, f.Answer)
+			}
+		}
+	}
+	return nil
+}
