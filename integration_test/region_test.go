@@ -189,6 +189,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	region(t, 1, "remove HOST:PORT NAME [NAME ...] --heir NAME", "remove", eu)
 	region(t, 1, "--heir is missing", "remove", us, "ap")
 	region(t, 1, "the region us itself", "remove", us, "us", "--heir", "eu")
+	region(t, 1, "remove it as well, if it is lost; or remove it at once with --lost", "remove", eu, "us", "--heir", "eu")
 	region(t, 1, `there is no region "nobody" to be the heir`, "remove", us, "ap", "--heir", "nobody")
 	if out := region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us"); strings.Contains(out, "for ever") {
 		t.Errorf("a plan that cannot be:\n%s", out)
@@ -217,11 +218,75 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
 	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
-	region(t, 0, "one of 1", "status", us)
+	region(t, 0, "one of 1", "status", us, "--acknowledge")
 	count(all[1], "op0")
 	shows(all[1], "3", "k")
 	region(t, 0, "us: has deleted every key; era 2 begins", "flush", us)
 	shows(all[1], "<nil>", "k")
+}
+
+// TestRegionLeaves: a region is removed while one of the others takes nothing of it. It refuses writes until that has taken all; if that
+// does not come in time, it takes writes again and nothing is removed.
+func TestRegionLeaves(t *testing.T) {
+	t.Parallel()
+	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))), startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
+	link, mute := startRelay(t, us), false
+	link.set(func(p *relay) {
+		p.answer = func(args []string) string {
+			if mute && args[0] == "REGION.PULL" {
+				return "$1000\r\n" // and nothing follows
+			}
+			return ""
+		}
+	})
+	at := link.Addr().String()
+	region(t, 0, "is the region eu", "create", eu.address(), "eu")
+	region(t, 0, "has caught up with eu", "join", at, "us", eu.address())
+	counted := 0
+	count := func() (err error) {
+		if _, err = redisAsk(us, "CINCRBY", "k", fmt.Sprint("op", counted), 1); err == nil {
+			counted++
+		}
+		return err
+	}
+	shows := func() string {
+		out, _ := redisAsk(eu, "GET", "k")
+		return out
+	}
+	link.set(func(*relay) { mute = true })
+	eventually(t, patience, "what was asked before is answered", func() bool {
+		if err := count(); err != nil {
+			t.Fatal(err)
+		}
+		return shows() != fmt.Sprint(counted)
+	})
+	remove := []string{"remove", eu.address(), "us", "--heir", "eu"}
+	out := region(t, 1, "us: takes writes again", append(remove, "--patience", "200ms")...)
+	for _, want := range []string{
+		"The region us refuses writes from now on, and is removed when the others have all that it has counted.",
+		"nothing was removed: eu has not taken ", "--lost",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	if err := count(); err != nil {
+		t.Error(err)
+	}
+	done := make(chan string)
+	go func() { done <- region(t, 0, "eu: looks after what us has counted", remove...) }()
+	refusesWrites(t, "this region is being removed", us)
+	region(t, 1, "this region is being removed", "status", at)
+	link.set(func(p *relay) {
+		mute = false
+		for _, c := range p.clients {
+			c.Close()
+		}
+	})
+	<-done
+	if got := shows(); got != fmt.Sprint(counted) {
+		t.Errorf("%s in all, and %d were acknowledged", got, counted)
+	}
 }
 
 // refusesWrites waits until servers refuse what clients write, with a text.

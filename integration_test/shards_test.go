@@ -11,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
-
-	"github.com/fbfkv/fbfkv/store"
 )
 
 // shards are those of a cluster: the nodes of each, in any order.
@@ -233,14 +231,4 @@ func rueidisHelpers(t *testing.T, nodes []string) {
 	if err := c.Do(ctx, c.B().Arbitrary("CTABLE", "DROP", "go").Build()).Error(); err != nil {
 		t.Errorf("CTABLE: %v", err)
 	}
-}
-
-// evenKeys returns 24 keys, in turn in each of 16 equal ranges of slots: whatever partitions a shard has, it has some of them.
-func evenKeys() (keys []string) {
-	for n := 0; len(keys) < 24; n++ {
-		if key := fmt.Sprint("k", n); int(store.Slot([]byte(key)))*16/16384 == len(keys)%16 {
-			keys = append(keys, key)
-		}
-	}
-	return keys
 }

@@ -16,7 +16,7 @@ func (s *regionsWorld) faults() []Fault {
 	return []Fault{
 		{"region-cut", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m)), w.Mean(2*time.Second)) }},
 		{"region-cut-long", 1, func(w *World, m *Machine) { // some need the state then
-			s.cut(s.of(m), s.but(s.of(m)), w.Between(5*time.Second, 20*time.Second))
+			s.cut(s.of(m), s.but(s.of(m)), w.Between(5*time.Second, 2*briefWindow))
 		}},
 		{"regions-apart", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m))[:1], w.Mean(3*time.Second)) }},
 		{"pause", 2, func(w *World, m *Machine) { w.Go(func() { s.pause(s.of(m)) }) }},
