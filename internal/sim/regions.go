@@ -292,7 +292,7 @@ func (c *regionClient) over() bool { return c.ended.Load() || c.w.Failure() != "
 
 func (c *regionClient) rest() { time.Sleep(time.Duration(c.rng.IntN(20_000)) * time.Microsecond) }
 
-// gone reports whether a region is none any more.
+// gone reports whether a region was removed.
 func (c *regionClient) gone(at *region) bool { return !slices.Contains(c.living(), at) }
 
 // patience returns how long the client waits for an answer.
