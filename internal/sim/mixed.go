@@ -49,7 +49,7 @@ func (u *user) mix() {
 		case 1:
 			m.parts = append(m.parts, &sketchCount{key: key, id: u.id(), counts: u.someCounts()})
 		default:
-			m.parts = append(m.parts, u.History.Send(fmt.Sprint(key, "k", u.rng.IntN(3)), u.id()))
+			m.parts = append(m.parts, u.History.Send(fmt.Sprint(key, "k", u.rng.IntN(3), u.Suffix), u.id()))
 		}
 	}
 	u.request(m)
