@@ -91,8 +91,8 @@ func (c *Command) check(u *acl.User, args [][]byte, refs []acl.KeyRef) (reason a
 	if c.Keys.First > 0 && u.NeedsKeys() {
 		var ok bool
 		if refs, ok = c.keyRefs(refs, args); !ok {
-			// It will be refused by its Parse. What it would have touched is
-			// not known, so whoever may not touch everything learns no more.
+			// Its Parse will refuse it. Its keys are not known, so a user
+			// without access to all keys learns no more.
 			refs = append(refs, acl.KeyRef{Pos: c.Keys.First, Access: c.access})
 		}
 	}

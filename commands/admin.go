@@ -78,8 +78,8 @@ func waitArgs(args [][]byte) error {
 	return err
 }
 
-// parseTimeout reads a time in milliseconds from now on, whose end must be an
-// integer, too.
+// parseTimeout reads a time in milliseconds from now on. Its end must fit into
+// an integer as well.
 func parseTimeout(v []byte) (ms int64, err error) {
 	ms, ok := parseInt(v)
 	switch {

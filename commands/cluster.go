@@ -61,7 +61,7 @@ type ClusterView struct {
 	Node string
 	// Epoch is the version of the configuration.
 	Epoch uint64
-	// Shards are all there are; a shard may have no slots. A node that is no member knows none.
+	// Shards are all shards of the cluster; a shard may have no slots. A node that is not a member knows none.
 	Shards []ClusterShard
 
 	own  *ClusterShard // of this node; nil: it is no member
@@ -76,7 +76,7 @@ type ClusterShard struct {
 	ID string
 	// Slots are ranges, both ends included, in ascending order.
 	Slots []SlotRange
-	// Held are those of them that are being handed over to another shard: nobody answers, for a moment.
+	// Held are the slots among them that are being handed over to another shard: requests wait for a moment.
 	Held []SlotRange
 	// Nodes are all that hold the shard.
 	Nodes []ClusterNode
@@ -201,7 +201,7 @@ func (v *ClusterView) holds(slot int) bool {
 // has reports whether this node's shard has a slot.
 func (v *ClusterView) has(slot int) bool { return v.mine[slot/64]&(1<<(slot%64)) != 0 }
 
-// anyOwn returns a slot, or one of this node's shard if it is none; 0 if the shard has none.
+// anyOwn returns slot or, for noSlot, one of this node's shard; 0 if the shard has none.
 func (v *ClusterView) anyOwn(slot int) int {
 	switch {
 	case slot >= 0:

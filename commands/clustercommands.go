@@ -9,8 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// What CLUSTER and its companions answer is Redis' in form, so that its clients and redis-cli read
-// it: a shard's leader is the master of its slots, the other nodes are its replicas. While
+// CLUSTER and its companions answer in Redis' form, so that its clients and redis-cli read
+// the answers: a shard's leader is the master of its slots, the other nodes are its replicas. While
 // nobody leads the last leader is shown, and always as healthy: clients drop slots
 // whose master is not.
 
@@ -25,7 +25,7 @@ func inCluster(run func(*Context, *Cluster, *ClusterView)) func(*Context) {
 	}
 }
 
-// failed reports whether a node of the shard is to be shown as one that does not answer.
+// failed reports whether a node of the shard is shown as failed.
 func (s *ClusterShard) failed(i int) bool { return s.Nodes[i].Failed && i != s.Leader }
 
 // leaderFirst calls fn with the indices of the shard's nodes, the leader's first.

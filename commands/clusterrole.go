@@ -9,10 +9,10 @@ import (
 	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
-// What the node is in its shard, and how far the shard's replicas are: WAIT, ROLE and INFO.
+// The role of the node in its shard, and the progress of the replicas: WAIT, ROLE and INFO.
 
-// doWait is WAIT numreplicas timeout. What was acknowledged is on a majority of the shard's
-// nodes, so that fewer are never waited for.
+// doWait is WAIT numreplicas timeout. Everything acknowledged is on a majority of the shard's
+// nodes, so it never waits for fewer.
 func doWait(c *Context) {
 	if err := waitArgs(c.Args[1:]); c.failed(err) {
 		return
@@ -230,7 +230,7 @@ func (v *ClusterView) leaderless() (n int) {
 	return n
 }
 
-// ReplicaFigures are those of another node of the shard, as its leader knows them.
+// ReplicaFigures describe another node of the shard, as its leader knows it.
 type ReplicaFigures struct {
 	Address string // HOST:PORT for clients
 	NodeProgress
@@ -262,7 +262,7 @@ func (s *Server) ReplicaFigures() (list []ReplicaFigures) {
 	return list
 }
 
-// ShardFigures are those of this node in its shard, and what it knows of the others.
+// ShardFigures describe this node in its shard, and its knowledge of the others.
 type ShardFigures struct {
 	ClusterProgress
 	Shard string // the beginning of its shard's id, as fbfkv cluster status shows it

@@ -69,7 +69,7 @@ func (c *Command) slotOf(args [][]byte) int {
 }
 
 // route decides whether this node carries out a request. If not, text is the reply, or the
-// request is to be held.
+// request must be held.
 func (p *Pipeline) route(c *Command, args [][]byte) (text string, hold bool) {
 	slot, writes, plain := noSlot, c.Flags&Write != 0, c.Parse != nil
 	switch {
@@ -196,9 +196,9 @@ func (p *Pipeline) waitFor(event <-chan struct{}, left time.Duration) bool {
 	}
 }
 
-// displaced returns the reply to what the store has refused, or cannot tell the outcome of,
-// because leadership of the shard was lost (R7), and any other error's; slot is of its keys.
-// Whoever may be told to try again is by idempotent.
+// displaced returns the reply to an operation that the store has refused, or whose outcome it
+// cannot tell, because leadership of the shard was lost (R7), and the reply to any other error.
+// slot is the slot of its keys. Only an idempotent operation may be answered "try again".
 func (s *Server) displaced(err error, seen *ClusterView, slot int, tls, idempotent bool) string {
 	c := s.Cluster
 	switch {
@@ -254,7 +254,7 @@ func slotOfOp(op *store.Op) int {
 func isIdempotent(op *store.Op) bool { return len(op.ID) > 0 || !op.Kind.Write() }
 
 // unseated returns an operation of a transaction that failed because the node has lost its
-// shard, with which all of it failed; nil: none. slots are those of the transaction.
+// shard, with which all of it failed; nil: none. slots are the transaction's slots.
 func (r *Round) unseated(slots []slot) *store.Op {
 	for i := range slots {
 		if slots[i].kind != slotOp {

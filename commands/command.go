@@ -14,8 +14,8 @@ import (
 //
 //   - Parse and Reply are set: a keyed command. Parse turns the arguments into
 //     a store.Op that joins the connection's batch; Reply encodes its outcome.
-//   - Run is set: the command answers at once, after what came before it in
-//     the pipeline was executed.
+//   - Run is set: the command answers at once, after the commands before it in
+//     the pipeline were executed.
 //   - Control is set: the command steers the pipeline itself (MULTI, EXEC).
 //   - Refusal is set: Redis has the command and we do not, for this reason.
 //   - Subcommands is set: the second argument names the command to use.
@@ -104,7 +104,7 @@ type Request struct {
 // Now is the wall time in Unix milliseconds, the same for a whole batch.
 func (r *Request) Now() int64 { return r.now() }
 
-// Result is an executed operation whose reply is to be written.
+// Result is an executed operation whose reply must still be written.
 type Result struct {
 	Op    *store.Op
 	Style Style
@@ -184,7 +184,7 @@ const (
 	waits     // a keyed command that may wait long for the store's other work
 	unwatches // ends the client's own MONITOR, which does not show it
 	unpaused  // CLIENT PAUSE does not hold it back; of a container: nor its subcommands
-	untimed   // it waits for what others do, which is no latency: its calls are counted, and not how long they take
+	untimed   // it waits for other clients or nodes, which is not latency: its calls are counted, but not their durations
 	anyNode   // changes what all shards have: any member of a cluster carries it out, and it may be repeated
 )
 

@@ -20,7 +20,7 @@ var incrOptions = []option[Request]{
 	{token: "WITHSTATUS", class: 2, flag: func(r *Request) { r.Style = withStatus }},
 }
 
-// cIncrOptions are those of CINCRBY, CDECRBY, CINCR and CDECR, which also set expiries.
+// cIncrOptions are the options of CINCRBY, CDECRBY, CINCR and CDECR, which also set expiries.
 var cIncrOptions = slices.Concat(incrOptions, incrExpiries(4, 8, func(r *Request) *Request { return r }))
 
 // parseCIncr parses CINCRBY, CDECRBY, CINCR and CDECR: key, opid and, unless

@@ -12,9 +12,9 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// What package observe is told of requests, and the commands that show what it knows.
+// The reports to package observe, and the commands that show its figures.
 
-// begin shows a command to those who monitor, and remembers the first of a round
+// begin shows a command to the monitors, and remembers the first of a round
 // that does something for the slow log.
 func (p *Pipeline) begin(c *Command, args [][]byte) {
 	r := p.round
@@ -30,7 +30,7 @@ func (p *Pipeline) begin(c *Command, args [][]byte) {
 	}
 }
 
-// number is by what package observe knows a command; nil is none.
+// number is the number of a command in package observe; nil: no command.
 func (c *Command) number() int {
 	if c == nil {
 		return observe.NoCommand

@@ -48,8 +48,8 @@ func parseUint(b []byte) (uint64, bool) {
 	return n, true
 }
 
-// parseDecimal reads a number in decimal notation. What strconv takes beyond
-// it (hexadecimal, underscores, inf, nan) is refused.
+// parseDecimal reads a number in decimal notation. It refuses the other
+// notations of strconv (hexadecimal, underscores, inf, nan).
 func parseDecimal(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 64 {
 		return 0, false
@@ -98,8 +98,8 @@ type option[T any] struct {
 	pair func(t *T, a, b []byte)
 }
 
-// parseOptions reads keywords in any order. What is not in the list, is there
-// twice (unless it may be) or lacks its value is a syntax error. It stops at
+// parseOptions reads keywords in any order. A keyword that is not in the list, is
+// repeated (unless it may be) or lacks its value is a syntax error. It stops at
 // the keyword stop, if that is not empty, and returns the arguments after it.
 func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (rest [][]byte, err error) {
 	var seen, used uint32 // classes, and the options themselves

@@ -9,11 +9,11 @@ import (
 )
 
 // Pipeline turns the requests of one connection into operations of a Round and
-// their outcomes into replies. It belongs to whoever serves the connection at
-// the time.
+// their outcomes into replies. It belongs to the worker that serves the
+// connection at the time.
 //
-// What is sent together is decided, on each key, in its order, is waited for
-// together, and is answered only by what Execute returned, which is as durable as
+// Requests that are sent together are decided in their order on each key, wait
+// together, and are answered only with the results of Execute, which are as durable as
 // promised: G3 holds because no reply is written before, and no request in between,
 // refused or not, splits the batch.
 type Pipeline struct {
@@ -24,8 +24,8 @@ type Pipeline struct {
 	watch watches
 
 	holds hold
-	// OnHold, unless it is nil, is called when Do begins to wait for a leader, or for what others do: the
-	// replies written so far had better be sent.
+	// OnHold, unless it is nil, is called when Do begins to wait for a leader, or for other clients: the
+	// replies written so far should be sent.
 	OnHold func()
 
 	round    *Round // what the requests join
@@ -39,7 +39,7 @@ func NewPipeline(srv *Server, ses *Session) *Pipeline {
 }
 
 // maxSharedArgs is the largest request, in arguments, that is executed together
-// with those of other connections.
+// with requests of other connections.
 const maxSharedArgs = 1024
 
 // Add takes one request: look up, arity, authentication, transaction, parse. It
@@ -136,7 +136,7 @@ func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
 	return reason == acl.Allowed && !p.loginMissing(c)
 }
 
-// Killed reports whether the client was killed: none of its requests is to be carried
+// Killed reports whether the client was killed: none of its requests may be carried
 // out any more.
 func (p *Pipeline) Killed() bool { return p.ses.killed.Load() }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // REGION is how an operator, or fbfkv region for one, makes a server one of several regions and
-// looks after it. What regions ask each other is REGION.PULL.
+// looks after it. Regions ask each other with REGION.PULL.
 
 const groupRegions = "regions"
 
@@ -45,7 +45,7 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 	}
 }
 
-// noRegionNode is why a server that is to be a node of a cluster, and is none yet, is not asked as a region.
+// noRegionNode is the refusal of a server that will be a node of a cluster and is not one yet.
 func noRegionNode(st *store.Store) error {
 	set, _ := st.Regions()
 	if own, _ := set.Member(set.Self); len(set.Members) > 1 && own.Incarnation == st.Meta().Incarnation {

@@ -62,7 +62,7 @@ type slot struct {
 	kind  slotKind
 	style Style
 	muted bool     // CLIENT REPLY OFF or SKIP: execute, but write nothing
-	cmd   *Command // nil: a reply that is no command's outcome
+	cmd   *Command // nil: the reply is not the outcome of a command
 	op    int
 	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
 	text  string
@@ -129,7 +129,7 @@ func (r *Round) Join(p *Pipeline) {
 }
 
 // slot appends an empty slot and returns it, valid until the next one: filled in
-// place, for a copy of what was just written would wait for it.
+// place, because a copy of freshly written memory would wait for the writes.
 func (r *Round) slot() *slot {
 	if len(r.slots) < cap(r.slots) {
 		r.slots = r.slots[:len(r.slots)+1]

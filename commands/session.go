@@ -67,8 +67,8 @@ type Session struct {
 	queued, monitored, watched             atomic.Int64 // bytes of the commands that MULTI has queued and MONITOR is to show, and of keys
 }
 
-// Held is how much memory the client makes the server hold: buffers for what it has sent and was not
-// carried out, and for what it has not read, and what MULTI, MONITOR and WATCH keep. Safe for concurrent use.
+// Held is how much memory the client makes the server hold: buffers of requests that are not yet carried
+// out and of unread replies, and the data of MULTI, MONITOR and WATCH. Safe for concurrent use.
 func (s *Session) Held() int64 {
 	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() + s.monitored.Load() + s.watched.Load()
 }
@@ -90,7 +90,7 @@ func NewSession(id int64, addr, localAddr string, srv *Server) *Session {
 	return s
 }
 
-// Closing reports whether the connection is to be closed once its replies are
+// Closing reports whether the connection must be closed once its replies are
 // written: after QUIT, or CLIENT KILL of itself.
 func (s *Session) Closing() bool { return s.closing.Load() }
 
@@ -349,7 +349,7 @@ func doReset(c *Context) {
 	s.noEvict.Store(false)
 	s.noTouch.Store(false)
 	s.readonly.Store(false)
-	c.unmute = s.reply == replyOff // a reply that is to be skipped stays so
+	c.unmute = s.reply == replyOff // a reply to be skipped is still skipped
 	s.reply = replyOn
 	s.logout(c.Server.Users)
 	c.setProto(2)

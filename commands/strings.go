@@ -104,7 +104,7 @@ var setOptions = append([]option[Request]{
 	setFlag("KEEPTTL", classExpiry, store.KeepTTL),
 }, setExpiries...)
 
-// setKeyFlags are the flags of one SET: with GET it reads the key, too.
+// setKeyFlags are the flags of one SET: with GET it also reads the key.
 func setKeyFlags(args [][]byte) string {
 	for _, a := range args[min(3, len(args)):] {
 		if is(a, "GET") {
@@ -262,7 +262,7 @@ func rangeCommand(name, since, summary string) Command {
 }
 
 // parseMSet parses MSET and MSETNX: pairs of a key and an integer. One value
-// that is no integer refuses them all (G6).
+// that is not an integer refuses them all (G6).
 func parseMSet(flags store.Flags) func(*Request) error {
 	return func(r *Request) error {
 		pairs := r.Args[1:]

@@ -12,7 +12,7 @@ func (f *Filter) Touch(h uint64) { touch(f.segs, h) }
 
 // CheckAndInsertBatch is CheckAndInsert for every h of hs, in order, with the
 // lines requested ahead. present[i] is the result for hs[i], and len(present) must be
-// at least len(hs). A batch may hold at most Room ids if the target is to be kept.
+// at least len(hs). A batch may hold at most Room ids, or the target is exceeded.
 func (f *Filter) CheckAndInsertBatch(hs []uint64, now int64, present []bool) {
 	present = present[:len(hs)]
 	if len(f.segs) == 1 && f.segs[0].r == 1 {

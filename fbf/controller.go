@@ -14,8 +14,8 @@ const (
 	phaseSpan    = 4         // and as many times that, for the last of filters that are filled evenly; maxGrowth allows for it
 	lastShare    = 0.75      // of what the others leave of the target, for a segment that fits the load
 	interimShare = 0.25      // and for one that a larger one will follow
-	fewSegments  = 3         // live segments beyond which none takes more than half of what is left
-	leastLeft    = 1 << 20   // a share of the target smaller than one in so many is none
+	fewSegments  = 3         // live segments beyond which none takes more than half of the remaining share
+	leastLeft    = 1 << 20   // a share of the target smaller than one in so many counts as none
 	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
 	shrinkFit    = 0.88      // share of the size below which it is
 	maxSegments  = 12        // live segments; each costs a check S cache lines
@@ -121,7 +121,7 @@ func (f *Filter) Plan(now int64, grant func(bytes uint64) bool) (Event, bool) {
 	return e, ok
 }
 
-// clearIdle clears a piece of what is masked.
+// clearIdle clears a piece of the masked lines.
 func (f *Filter) clearIdle() {
 	for _, s := range f.segs {
 		if s.dirty != 0 && s.live != 0 {
@@ -248,8 +248,8 @@ func (f *Filter) load(now int64) float64 {
 
 // planGrow answers a surge: every generation is live and the present is full.
 // The new segment is sized for the share of the target it has once the others
-// have drained: until then it holds somewhat fewer ids, but is not to be
-// replaced by a smaller one afterwards.
+// have drained: until then it holds somewhat fewer ids, but no smaller one
+// need replace it afterwards.
 func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	s := f.newest()
 	g := geometryFor(f.opts.Error, f.opts.Roles)

@@ -93,7 +93,7 @@
 //
 // NewEncoder encodes a filter in pieces while the filter is in use: counts and controller
 // state as of its start, and at least the bits of that moment. Decode, followed by redo
-// of what was logged since, gives the filter's state, with at least its bits.
+// of the events logged since, gives the filter's state, with at least its bits.
 //
 // # Concurrency
 //

@@ -31,7 +31,7 @@
 // stay valid, without a copy, until the next Fill.
 //
 // The Reader does not trust a client. It compares every length with Limits before it
-// allocates, its memory grows with what has arrived and not with what was announced, and
+// allocates, its memory grows with the bytes that arrived and not with announced lengths, and
 // it parses no byte twice.
 //
 // Writer appends replies to a buffer, which its owner writes at once. redcon encodes

@@ -19,7 +19,7 @@ func SplitWords(line []byte) (words [][]byte, ok bool) {
 //   - '…' groups, with \' as the only escape;
 //   - a closing quote ends its word, so white space or the line's end follows.
 //
-// Escapes are resolved in place: a word is never longer than what was typed.
+// Escapes are resolved in place: a word is never longer than its typed form.
 // ok = false means unbalanced quotes.
 func splitWords(line []byte, words []span) (all []span, ok bool) {
 	i := 0

@@ -332,9 +332,9 @@ func (l Limits) tooLongArg(n int64) error {
 	return errBulkLength
 }
 
-// isHTTP reports whether the first word of an inline command is that of an HTTP
-// request with a body, or of its Host header, either of which is how a web page
-// on a visitor's machine would try to talk to a server on localhost.
+// isHTTP reports whether an inline command begins like an HTTP request with a body,
+// or like its Host header. That is how a web page on a visitor's machine would try
+// to talk to a server on localhost.
 func isHTTP(word []byte) bool {
 	return bytes.EqualFold(word, []byte("POST")) || bytes.EqualFold(word, []byte("Host:"))
 }

@@ -36,8 +36,8 @@ type Options struct {
 	// Timeout bounds one try: connecting, sending and the answer. Default 2 s. A server
 	// that hangs, or is cut off, breaks no connection: only a timeout notices.
 	Timeout time.Duration
-	// RetryFor is how long tries of an operation begin. Default 30 s. Whatever is set here,
-	// the last one ends within nine tenths of the table's WINDOW.
+	// RetryFor is for how long tries of an operation begin. Default 30 s. With any value,
+	// the last try ends within nine tenths of the table's WINDOW.
 	RetryFor time.Duration
 	// NewID makes the opid of an operation that is made at the time now, by the server's
 	// clock. Default: a UUIDv7, which also fits tables with IDTIME AUTO, NONE or UUIDV7.

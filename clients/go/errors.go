@@ -127,7 +127,7 @@ var spoken = map[string]code{
 	"ERR AT is a time in milliseconds":          "ARGUMENT",
 }
 
-// code returns what the answer is known by.
+// code returns the first word of the answer, or the name of a known text.
 func (a answer) code() code {
 	for text, code := range spoken {
 		if strings.HasPrefix(string(a), text) {

@@ -106,7 +106,7 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 }
 
 // ask asks the server for its time, its tables, and the window of a key's table; or, if
-// all is to be fresh, of each table that was needed so far.
+// all is set, of each table that was needed so far.
 func (c *Client) ask(ctx context.Context, key string, all bool) error {
 	server, err := within(ctx, c, func(ctx context.Context) (time.Time, error) { return c.rdb.Time(ctx).Result() })
 	if err != nil {

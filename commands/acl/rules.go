@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What is wrong with a rule, in Redis' words.
+// The faults of a rule, in Redis' words.
 var (
 	errSyntax      = errors.New("Syntax error")
 	errUnknown     = errors.New("Unknown command or category name in ACL")

@@ -4,7 +4,7 @@
 //
 // An [Observer] is told, and never asks. Package commands tells it, per batch, what ran and
 // how long the batch took ([Stats], a [Tally] at a time), hands it batches that were slow
-// ([Observer.Slow], [Observer.Report]), and feeds commands to those who monitor
+// ([Observer.Slow], [Observer.Report]), and feeds commands to monitors
 // ([Observer.Feed]); the store tells it of slow fsyncs, checkpoints and snapshots
 // ([Observer.NoteEvent]). A command is known here by its number alone, so this package knows
 // neither the table of commands nor their clients.

@@ -59,7 +59,7 @@ type View struct {
 	Compat   string   // the version of Redis that we follow
 
 	// Replication and Cluster render the sections of these names for a node of a cluster; nil:
-	// the server is none.
+	// the server is not a node.
 	Replication, Cluster func(*Lines)
 
 	// Stats are the store's figures; Look fills them in.

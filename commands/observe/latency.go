@@ -15,8 +15,7 @@ import (
 const latencySamples = 160
 
 // Events are the slow events that the latency monitor has seen, as in
-// Redis: what took at least latency-monitor-threshold, by the name of what it
-// was.
+// Redis: those that took at least latency-monitor-threshold, by name.
 type Events struct {
 	mu     sync.Mutex
 	byName map[string]*latencyEvent

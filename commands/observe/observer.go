@@ -33,7 +33,7 @@ type Observer struct {
 	Slowlog Slowlog
 	Events  Events
 
-	alarm  atomic.Int64 // ns from which a batch is looked at; 0: never
+	alarm  atomic.Int64 // batches from this many ns on are examined; 0: none
 	tuning atomic.Pointer[Tuning]
 	taps   taps
 	gauges gauges

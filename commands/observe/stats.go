@@ -52,7 +52,7 @@ type commandTotals struct {
 	latency                            atomic.Pointer[histogram] // made at the first call
 }
 
-// NoCommand is the number of what is no command's.
+// NoCommand is the number for requests that are not commands.
 const NoCommand = -1
 
 // Rejected counts a request refused before its arguments were looked at.

@@ -25,7 +25,7 @@ const (
 var magic = [4]byte{'F', 'B', 'F', 'p'}
 
 // Encoder is an io.Reader of a filter's encoding, taken while inserts and
-// refreshes go on: the header is that of NewEncoder, the bits a superset for every
+// refreshes go on: the header is as of NewEncoder, the bits a superset for every
 // constituent that has not been dropped since. Its owner holds the filter's lock for each Read.
 type Encoder struct {
 	parts  []*constituent

@@ -1,5 +1,5 @@
 // Command driver lets a test of another process use package fbfkv: see
-// integration_test/packages_test.go for what it reads and writes.
+// integration_test/packages_test.go for its input and output.
 package main
 
 import (

@@ -103,7 +103,7 @@ func TestShardFigures(t *testing.T) {
 			follow(s)
 			s.LostAt = time.Now()
 		}},
-		{"is no member", func(v *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
+		{"is not a member", func(v *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
 			v.Node = strings.Repeat("f", 40)
 		}},
 	} {
