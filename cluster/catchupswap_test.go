@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
@@ -52,7 +53,7 @@ func TestSwapCrash(t *testing.T) {
 	const own, others = 3, 7
 	values := map[string]string{termValue: string(make([]byte, 7)) + "\x05", "LastVoteTerm": string(make([]byte, 7)) + "\x05", "LastVoteCand": "somebody"}
 	taken := 0
-	for at, done := 1, false; !done; at++ {
+	for at, done := 1, false; !done; at += raced.Step {
 		for _, percent := range []int{0, 50, 100} {
 			mem := vfs.NewCrashableMem()
 			if err := makeDir(t, mem, "d", own).Close(); err != nil {

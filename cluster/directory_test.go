@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -48,7 +49,7 @@ func put(t *testing.T, s *store.Store, key string) {
 // every file operation: by losing power, with what was not fsynced. The node is what it was,
 // or what it was to become, and its store can be opened as that.
 func TestDirectoryIsInterrupted(t *testing.T) {
-	for n, stopped := 1, true; stopped; n++ {
+	for n, stopped := 1, true; stopped; n += raced.Step {
 		mem, left := vfs.NewCrashableMem(), (*vfs.MemFS)(nil)
 		d, err := OpenDirectory(mem, "d")
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // program is the path of the binary under test.
@@ -49,7 +51,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	program = filepath.Join(dir, "fbfkv")
 	args := []string{"build", "-o", program}
-	if raceDetector {
+	if raced.On {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, "github.com/fbfkv/fbfkv/cmd/fbfkv")...)

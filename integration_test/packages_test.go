@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // packageDrivers are programs that use the packages in ../clients: one for each library
@@ -201,6 +203,7 @@ func packageFaults(t *testing.T, command []string) {
 				answers[key+" "+a.Value]++
 				counts[k]++
 				mu.Unlock()
+				time.Sleep(5 * time.Millisecond) // others need the processor
 			}
 		})
 	}
@@ -524,7 +527,7 @@ func buildGoClient(program string) func(t *testing.T) []string {
 	return func(t *testing.T) []string {
 		binary := filepath.Join(t.TempDir(), "program")
 		args := []string{"build", "-C", "../clients/go", "-o", binary}
-		if raceDetector {
+		if raced.On {
 			args = append(args, "-race")
 		}
 		if out, err := exec.Command("go", append(args, "./"+program)...).CombinedOutput(); err != nil {

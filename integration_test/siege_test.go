@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // fullSiege lets hostile clients come in full numbers instead of a tenth.
@@ -140,7 +142,7 @@ func (g *siege) end(ceiling int64) {
 	grown := g.memory("VmHWM") - g.idle
 	g.t.Logf("bystander: %d increments, p99 %v; elsewhere %v; memory %d MB + %d MB", len(g.attacked.latencies), p99, calm,
 		g.idle/mega, grown/mega)
-	if raceDetector {
+	if raced.On {
 		return // it multiplies both
 	}
 	if p99 > siegeP99+siegeFactor*calm {

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -58,7 +59,7 @@ func TestBackupIsDurableHere(t *testing.T) {
 // TestBackupFails: a backup that fails, at whichever file operation in its
 // directory, leaves nothing and does no harm to the server.
 func TestBackupFails(t *testing.T) {
-	for n, failed := int64(0), true; failed; n++ {
+	for n, failed := int64(0), true; failed; n += raced.Step {
 		mem := vfs.NewMem()
 		var count atomic.Int64
 		var armed atomic.Bool

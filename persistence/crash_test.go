@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -58,7 +59,7 @@ func verifyCrashed(t testing.TB, fsys vfs.FS, policy oplog.Fsync, promised, atte
 // left is a directory that opens.
 func TestCrashWhileCreating(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
-	for at := 1; ; at += 1 + rng.IntN(4) {
+	for at := 1; ; at += (1 + rng.IntN(4)) * raced.Step {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()
 		o := testOptions(errorfs.Wrap(mem, crashtest.AtOperation(at, func() {

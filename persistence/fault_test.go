@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -327,7 +328,7 @@ func TestFlushStops(t *testing.T) {
 // flushed: what is left is the first so many of them, all that were flushed, and
 // the log is there as far as they reach (G4).
 func TestFlushIsInOrder(t *testing.T) {
-	for at := int64(1); ; at++ {
+	for at := int64(1); ; at += raced.Step {
 		mem := vfs.NewCrashableMem()
 		var n, flushed atomic.Int64
 		var left *vfs.MemFS
@@ -393,7 +394,7 @@ func TestOpenFaults(t *testing.T) {
 	}
 	mustClose(t, db)
 	failed := true
-	for at := int64(1); failed; at += 2 {
+	for at := int64(1); failed; at += 2 * raced.Step {
 		mem := crashtest.Left(seed, 0, nil)
 		var n atomic.Int64
 		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {

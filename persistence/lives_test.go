@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -84,7 +85,7 @@ func work(t testing.TB, db *DB, s seenState) {
 // it started stays.
 func TestLives(t *testing.T) {
 	rng := rand.New(rand.NewPCG(36, 1))
-	for at := 1; ; at += 1 + rng.IntN(12) {
+	for at := 1; ; at += (1 + rng.IntN(12)) * raced.Step {
 		disk := crashtest.NewDisk()
 		var killed *crashtest.Disk
 		db := mustOpen(t, testOptions(errorfs.Wrap(disk, crashtest.AtOperation(at, func() { killed = disk.Kill() }))))
@@ -174,7 +175,7 @@ func TestNamesStay(t *testing.T) {
 		},
 		"restored": func(fsys vfs.FS) error { return Restore(fsys, "backup", "a/b/c", func(_, _ int64) {}) },
 	} {
-		for at := 1; ; at++ {
+		for at := 1; ; at += raced.Step {
 			disk, killed := base.Kill(), (*crashtest.Disk)(nil)
 			if err := do(errorfs.Wrap(disk, crashtest.AtOperation(at, func() { killed = disk.Kill() }))); err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -17,7 +18,7 @@ import (
 // each file operation. What was repeated afterwards is done: the directory is the other
 // one, and what others keep in it is there.
 func TestReplaceDirectory(t *testing.T) {
-	for n, stopped := 0, true; stopped; n++ {
+	for n, stopped := 0, true; stopped; n += raced.Step {
 		mem := vfs.NewMem()
 		for i, dir := range []string{"data", "data/aside"} {
 			o := testOptions(mem)

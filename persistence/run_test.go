@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -466,7 +467,7 @@ func TestRunDamage(t *testing.T) {
 			t.Fatal(what, "a look-up does not notice:", err)
 		}
 	}
-	for i := range whole {
+	for i := 0; i < len(whole); i += raced.Step {
 		changed := append([]byte(nil), whole...)
 		changed[i] ^= 1 << (i % 8)
 		try(fmt.Sprint("byte ", i, ":"), changed)

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -221,7 +222,7 @@ func verifySnapshots(t testing.TB, db *DB, content []byte, newest uint64) {
 func TestSnapshotCrash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	content := randomBytes(3*frameMaxSize + 9) // more than one write
-	for at := 1; ; at++ {
+	for at := 1; ; at += raced.Step {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()
 		armed := new(atomic.Bool)

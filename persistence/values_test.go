@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -44,7 +45,7 @@ func valueOf(t testing.TB, v *Values, name string) string {
 // acknowledged, or was ever read, is never forgotten.
 func TestValuesCrash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	for at := 1; ; at++ {
+	for at := 1; ; at += raced.Step {
 		mem := vfs.NewCrashableMem()
 		acked := 0
 		var left []*vfs.MemFS

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
@@ -43,7 +44,7 @@ func TestOverfullHeaderIsRefused(t *testing.T) {
 // each object can be read again and is the same, and the store can be opened again.
 func TestAcceptedObjectsLoad(t *testing.T) {
 	created := make(map[Type]int)
-	for seed := range uint64(40) {
+	for seed := range uint64(40 / raced.Step) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		fs, clock := vfs.NewMem(), newFakeClock()
 		options := func(o *Options) { o.FS, o.Partitions, o.Clock = fs, 1, clock.now }
@@ -65,7 +66,7 @@ func TestAcceptedObjectsLoad(t *testing.T) {
 		mustLoad(t, s.partitions[0], created)
 	}
 	for typ := firstObject; typ <= TypeCountMin; typ++ {
-		if created[typ] < 100 {
+		if created[typ] < 100/raced.Step {
 			t.Errorf("of type %d only %d objects were read: the test tries too little", typ, created[typ])
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // vectorWords splits a request into words; those in quotes have escapes.
@@ -190,7 +192,7 @@ func TestBloomRefusals(t *testing.T) {
 // TestBloomModel plays what happens to filters, with checkpoints, kills and orderly restarts
 // in between, against a filter in a store that nothing happens to.
 func TestBloomModel(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := uint64(0); seed < 10; seed += raced.Step {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		fs := vfs.NewMem()
 		open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 2 }) }

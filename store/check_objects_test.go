@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // TestCheckObjectOverCounter: after the last checkpoint objects are made under keys that were counters, and go. Their rows
@@ -23,7 +25,7 @@ func TestCheckObjectOverCounter(t *testing.T) {
 		{Kind: Set, Key: key, Delta: 7},
 	}
 	for name, regions := range map[string]bool{"alone": false, "member of regions": true} {
-		for before := range len(steps) {
+		for before := 0; before < len(steps); before += raced.Step {
 			for _, rows := range []int{0, before + 1, len(steps) - 1} { // rows are written behind this step
 				fs := vfs.NewMem()
 				with := func(o *Options) { o.FS, o.Partitions, o.LogFileSize = fs, 1, 4<<10 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/store/seen"
@@ -161,7 +162,7 @@ func (r *crashRun) check() error {
 	return err
 }
 
-var checkPoints = flag.Int("check.points", 60/slowdown, "power losses after which TestCheckAfterPowerLoss examines the directory")
+var checkPoints = flag.Int("check.points", 60/raced.Slowdown, "power losses after which TestCheckAfterPowerLoss examines the directory")
 
 // treeOf lists the files below dir with their sizes.
 func treeOf(t *testing.T, fs vfs.FS, dir string) string {

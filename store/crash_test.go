@@ -18,11 +18,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
-	crashPoints = flag.Int("crash.points", max(100, 500/slowdown), "power losses that TestPowerLoss tries")
+	crashPoints = flag.Int("crash.points", max(100, 500/raced.Slowdown), "power losses that TestPowerLoss tries")
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the first power loss; 0: random")
 	crashRepeat = flag.Bool("crash.repeat", false, "use the same seed for every power loss, to meet a rare schedule again")
 )

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -181,7 +182,7 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 			m := &fullModel{t: t, disk: crashtest.NewFullDisk(vfs.NewMem()), clock: newFakeClock(), fsync: fsync,
 				rnd: rand.New(rand.NewPCG(seed, 1)), values: make(map[string]int64), items: make(map[string]bool)}
 			m.open()
-			for round := range max(6, 12/slowdown) {
+			for round := range max(6, 12/raced.Slowdown) {
 				m.full = round%2 == 1
 				if m.full {
 					m.disk.Fill(m.rnd.Int64N(200 << 10))

@@ -23,11 +23,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
-	faultStride = flag.Int("fault.stride", max(40, 160/slowdown), "TestFaults tries every n-th file operation; 1: all")
+	faultStride = flag.Int("fault.stride", max(40, 160/raced.Slowdown), "TestFaults tries every n-th file operation; 1: all")
 	faultChild  = flag.Int("fault.children", 1, "of the points where the process must end, TestFaults tries so many in a process of its own")
 )
 
@@ -298,7 +299,7 @@ func (r *crashRun) judge(acks io.Writer, s *Store, b *Batch, op, again *crashOp,
 
 // The scenario's length: steps, and operations after each. For each read of a row Pebble
 // keeps a stack trace where the race detector is on, which was all that the test did.
-const faultSteps, faultOps, faultFiller = 9, 9, 2500 / slowdown
+const faultSteps, faultOps, faultFiller = 9, 9, 2500 / raced.Slowdown
 
 // scenario opens the directory and does everything that writes files: commits,
 // checkpoints, runs, snapshots, trimming, table changes, WAL rotation, closing.
@@ -461,7 +462,7 @@ func TestFaults(t *testing.T) {
 	for f := range faults {
 		for _, fsync := range []Fsync{Always, Everysec} {
 			t.Run(fmt.Sprint(f, ", ", fsync), func(t *testing.T) {
-				stride := int64(*faultStride * slowdown)
+				stride := int64(*faultStride * raced.Slowdown)
 				if stride < 40 && os.Getenv(faultSweep) == "" {
 					sweepInChild(t)
 					return

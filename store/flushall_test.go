@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
@@ -157,7 +158,7 @@ func TestFlushDeletesAtCheckpoint(t *testing.T) {
 // TestFlushAmongWriteBacks writes rows, flushes Pebble, takes checkpoints, forgets
 // everything and crashes, in random order, and compares with a map.
 func TestFlushAmongWriteBacks(t *testing.T) {
-	for seed := range uint64(30 / slowdown) {
+	for seed := range uint64(30 / raced.Slowdown) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		mem := vfs.NewCrashableMem()
 		with := func(o *Options) { o.FS, o.Partitions, o.HotCounters, o.SnapshotInterval = mem, 1, 8, -1 }

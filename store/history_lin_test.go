@@ -13,11 +13,12 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
-	linHistories = flag.Int("lin.histories", max(2, 4/slowdown), "histories that TestLinearizable checks")
+	linHistories = flag.Int("lin.histories", max(2, 4/raced.Slowdown), "histories that TestLinearizable checks")
 	linRunSeed   = flag.Uint64("lin.seed", 0, "seed of the first history; 0: random")
 )
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // TestHotTable plays random additions, removals and look-ups against a map, with
@@ -16,13 +18,14 @@ func TestHotTable(t *testing.T) {
 		fmt.Sscan(key, &n)
 		return n % 700 * 0x9E3779B97F4A7C15 >> 54 // clusters that wrap around
 	}
-	for step := range 200_000 {
+	const steps = 200_000 / raced.Slowdown
+	for step := range steps {
 		key := fmt.Sprint(rng.IntN(3000))
 		c := model[key]
 		if got := table.get(hash(key), []byte(key)); got != c {
 			t.Fatalf("step %d: key %s: %p instead of %p", step, key, got, c)
 		}
-		grows := step/50_000%2 == 0
+		grows := step/(steps/4)%2 == 0
 		switch {
 		case c == nil && (grows || rng.IntN(4) == 0):
 			c = newCounter([]byte(key), 0)

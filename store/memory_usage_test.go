@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 func memoryUsage(s *Store, key string) Op { return do(s, Op{Kind: MemoryUsage, Key: []byte(key)}) }
@@ -16,7 +18,7 @@ func memoryUsage(s *Store, key string) Op { return do(s, Op{Kind: MemoryUsage, K
 // TestMemoryUsage compares the estimate with what the runtime says, in a process of
 // its own: what earlier tests left in this one comes and goes.
 func TestMemoryUsage(t *testing.T) {
-	if slowdown > 1 {
+	if raced.Slowdown > 1 {
 		t.Skip("the race detector needs memory of its own")
 	}
 	const child = "FBFKV_TEST_MEMORY_USAGE"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -289,7 +290,7 @@ func TestMoveModel(t *testing.T) {
 					m.step()
 				}
 			}
-			for range 12 {
+			for range 12 / (raced.Slowdown/5 + 1) {
 				steps()
 				p := m.rnd.IntN(len(m.owner))
 				from, to := m.owner[p], 1-m.owner[p]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
@@ -16,7 +17,7 @@ import (
 // passes, checkpoints, kills and orderly restarts in between: an increment counts for the
 // window, and for one period more at most.
 func TestWindowedSketch(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := uint64(0); seed < 8; seed += raced.Step {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		fs, clock := vfs.NewMem(), newFakeClock()
 		open := func() *Store {

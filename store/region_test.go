@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -485,7 +486,7 @@ func (o *farRegion) act(rng *rand.Rand, key string, wall int64) {
 func TestRegionRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
-	for run := range max(1, 6/slowdown) {
+	for run := range max(1, 6/raced.Slowdown) {
 		rng := rand.New(rand.NewPCG(seed, uint64(run)))
 		r := newRegionStore(t, false)
 		o := &farRegion{keys: make(map[string]*part.Parts), changes: make(map[string][]Change)}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // TestRegionCrash: wherever a region loses its power while it takes what another one did, and while what
@@ -74,7 +76,7 @@ func TestRegionCrash(t *testing.T) {
 	disk.watches(false)
 	judge("without a crash")
 	live := w.s[1]
-	const most = 24 / slowdown
+	const most = 24 / raced.Slowdown
 	for i := range most {
 		n := i * len(disk.during) / most
 		step := fmt.Sprintf("crash %d of %d", n, len(disk.during))

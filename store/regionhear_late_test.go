@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -232,7 +233,7 @@ func TestHeardIsNeverRefused(t *testing.T) {
 			s.save()
 		}
 	}
-	const heard = 100 / slowdown
+	const heard = 100 / raced.Slowdown
 	for i := range heard {
 		h := s.next(told{key: "k", id: fmt.Sprint("other", i), region: 0, wall: start, delta: 1, result: 1})
 		mustTake(t, s, h)

@@ -10,10 +10,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-var removalRuns = flag.Int("regions.removals", max(1, 9/slowdown), "how many runs TestRegionRemoved makes, each with another seed")
+var removalRuns = flag.Int("regions.removals", max(1, 9/raced.Slowdown), "how many runs TestRegionRemoved makes, each with another seed")
 
 // testRemoval is the removal of some of testRegions, one after the other, while others join.
 type testRemoval struct {

@@ -11,10 +11,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-var regionRuns = flag.Int("regions.runs", max(1, 12/slowdown), "how many runs TestRegions makes, each with another seed")
+var regionRuns = flag.Int("regions.runs", max(1, 12/raced.Slowdown), "how many runs TestRegions makes, each with another seed")
 var regionSeed = flag.Uint64("regions.seed", 1, "the first seed")
 
 // testRegions are regions, each a real store, whose links can be cut, and a model of what they

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -158,7 +159,7 @@ func TestRot(t *testing.T) {
 				must(t, err)
 				all = append(all, damages(name, info.Size())...)
 			}
-			stride := *rotStride * slowdown
+			stride := *rotStride * raced.Slowdown
 			all = all[min(rand.IntN(stride), len(all)):]
 			var mu sync.Mutex
 			outcomes := make(map[string]int)

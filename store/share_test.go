@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // TestMain has nearly every batch of the tests split, however small. Benchmarks
@@ -47,7 +49,7 @@ func testSplit(t *testing.T, procs int) {
 	alone, _ := open(1)
 	shared, fs := open(procs)
 	rnd := rand.New(rand.NewPCG(7, 7))
-	for round := range 30 / slowdown {
+	for round := range 30 / raced.Slowdown {
 		var one, other Batch
 		for range 100 + rnd.IntN(1000) {
 			op := randomSimpleOp(rnd, clock.wall)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // fuzzIncarnation is that of the source of the answers that FuzzTake takes.
@@ -128,7 +130,7 @@ func FuzzTake(f *testing.F) {
 		must(f, s.CloseNow())
 		f.Add(b)
 	}
-	for range 100 / slowdown {
+	for range 100 / raced.Slowdown {
 		f.Add(mutate(answers[rnd.IntN(len(answers))], rnd))
 	}
 	f.Add(mutate([]byte{pulledVersion}, rnd))

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // allDuplicates re-sends operations 0 to n-1 and fails if one is applied again.
@@ -236,7 +237,7 @@ func TestAlterUnderLoad(t *testing.T) {
 				ready := sync.OnceFunc(begun.Done)
 				defer ready()
 				rnd := rand.New(rand.NewPCG(uint64(c), uint64(n)))
-				for i := range 1000 {
+				for i := range 1000 / raced.Slowdown {
 					if i == 20 {
 						ready()
 					}

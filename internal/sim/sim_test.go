@@ -17,12 +17,14 @@ import (
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 var (
 	scenario = flag.String("sim.scenario", "", "cluster, regions, or regioncluster: one of the regions is a cluster; TestSeeds: one after the other")
 	seed     = flag.Uint64("sim.seed", 0, "run the world of this seed, and end the process")
-	faults   = flag.Int("sim.faults", 40, "how many faults strike")
+	faults   = flag.Int("sim.faults", max(10, 40/raced.Slowdown), "how many faults strike")
 	every    = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
 	only     = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
 	work     = flag.String("sim.work", "", "what clients of a cluster do, separated by commas, and not everything")

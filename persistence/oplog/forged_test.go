@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -162,7 +163,7 @@ func TestForgedAlignments(t *testing.T) {
 	h, old := header{num: 9, tag: 1 << 63}, header{num: 3, tag: 1<<63 - 77}
 	forged := forgeries(old)
 	stale, _ := aLog(old, 1000, 2000, 40_000, 30_000, 7, 300)
-	for shift := range chunkHeader + 3 {
+	for shift := 0; shift < chunkHeader+3; shift += raced.Step {
 		log, ends := aLog(h, 500, disk.Block+shift, 77)
 		end := ends[len(ends)-1]
 		tails := append(slices.Clone(forged),

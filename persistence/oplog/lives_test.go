@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -107,7 +108,7 @@ func TestRenewedOnFullDisk(t *testing.T) {
 // TestLives has a log live, end in all ways there are, and live again on the same disk. All that a start has
 // found stays.
 func TestLives(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(60 / raced.Slowdown) {
 		r := livesRun{t: t, rng: rand.New(rand.NewPCG(seed, 9)), disk: crashtest.NewDisk()}
 		for range 6 {
 			if r.life(); t.Failed() {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -24,7 +25,7 @@ func TestReserved(t *testing.T) {
 			o.Fsync, o.FileSize = fsync, 64<<10
 			db := mustOpen(t, manualTicks(o))
 			seq := uint64(0)
-			for round := range 50 {
+			for round := range 50 / raced.Step {
 				if round%2 == 1 {
 					small.Fill(rand.Int64N(128 << 10))
 				} else {

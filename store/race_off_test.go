@@ -1,6 +1,0 @@
-//go:build !race
-
-package store
-
-// slowdown divides what tests try where the race detector slows them down.
-const slowdown = 1
