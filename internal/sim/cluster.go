@@ -21,7 +21,7 @@ type Options struct {
 	Seed   uint64
 	Shards int           // of three nodes each
 	Faults int           // how many strike
-	Every  time.Duration // mean time between two
+	Every  time.Duration // mean time between two; of a cluster: in each shard
 	Only   string        // names of faults, separated by commas; "": all
 	Work   string        // what clients do, separated by commas; "": all
 	Swarm  bool          // a third of the kinds of faults, and half of what clients do, only
@@ -43,7 +43,7 @@ const (
 	clients    = 4
 	keys       = 30
 	partitions = 16
-	// sootheEvery is after how many faults all end, and every shard must answer within a minute.
+	// sootheEvery is after how many faults for each shard all end, and every shard must answer within a minute.
 	sootheEvery = 25
 	// flushing is how probable it is that everything is deleted when all faults have ended.
 	flushing = 0.1
@@ -79,7 +79,7 @@ func RunCluster(o Options) Result {
 	w := o.world()
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
 	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w, c.machines) }}
-	c.nemesis = &Nemesis{World: w, Every: o.Every, Target: c.target, Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
+	c.nemesis = &Nemesis{World: w, Every: o.Every / time.Duration(c.shards), Target: c.target, Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
 	c.nemesis.Only(o.Only)
 	share := 1.0
 	if o.Swarm {
@@ -94,7 +94,7 @@ func RunCluster(o Options) Result {
 	c.work()
 	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
 		c.nemesis.Strike()
-		if c.nemesis.Struck%sootheEvery == 0 {
+		if c.nemesis.Struck%(sootheEvery*c.shards) == 0 {
 			c.soothe()
 			if w.Failure() == "" && w.Chance(flushing) {
 				c.flush()
