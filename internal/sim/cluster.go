@@ -42,7 +42,7 @@ const (
 	replicas   = 3 // of each shard
 	clients    = 4
 	keys       = 30
-	partitions = 16
+	partitions = 8
 	// sootheEvery is after how many faults for each shard all end, and every shard must answer within a minute.
 	sootheEvery = 25
 	// flushing is how probable it is that everything is deleted when all faults have ended.

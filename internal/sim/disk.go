@@ -66,12 +66,13 @@ func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
 func (d *Disk) Break(broken bool) { d.broken.Store(broken) }
 
 // Slow makes each fsync take up to so long: of what the product writes, not of Pebble's files, since Pebble waits for some
-// with mutexes held.
+// with mutexes held; nor of the tables of a partition that is adopted, which is locked then.
 func (d *Disk) Slow(by time.Duration) { d.slow.Store(int64(by)) }
 
 // wait takes the time that an operation takes.
 func (d *Disk) wait(op errorfs.Op, w *World) {
-	if slow := d.slow.Load(); slow > 0 && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && !strings.Contains(op.Path+"/", "/db/") {
+	if slow := d.slow.Load(); slow > 0 && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) &&
+		!strings.Contains(op.Path+"/", "/db/") && !strings.HasSuffix(op.Path, ".table") {
 		time.Sleep(w.Between(0, time.Duration(slow)))
 	}
 }
