@@ -57,8 +57,15 @@ type runner struct {
 	spent  atomic.Int64
 }
 
-// build builds the simulator of the product in a directory; "": in the one whose module this command is of.
+// build builds the simulator of the product in a directory; "": in the one that this command's module names.
 func (r *runner) build(tree string) error {
+	if tree == "" {
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fbfkv/fbfkv").Output()
+		if err != nil {
+			return fmt.Errorf("where the product is: %w", err)
+		}
+		tree = strings.TrimSpace(string(out))
+	}
 	c := exec.Command("go", "test", "-c", "-o", r.binary, "github.com/fbfkv/fbfkv/internal/sim")
 	c.Dir, c.Env = tree, append(os.Environ(), "CGO_ENABLED=0")
 	out, err := c.CombinedOutput()
@@ -121,6 +128,9 @@ func (r *runner) run(w world, trace bool) result {
 		res.text = fmt.Sprintf("slow: it has not ended within %v of real time, and took %v of CPU time: the machine is busy, or the world has no end\n", worldLimit, res.took.Round(time.Second)) + res.text
 	default:
 		res.verdict = failed
+		if !summary.MatchString(res.text) { // not even the world says why
+			res.text = fmt.Sprintf("FAILURE the process ends with %v\n", err) + res.text
+		}
 	}
 	return res.summed()
 }
