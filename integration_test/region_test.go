@@ -198,7 +198,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
 		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
 	}
-	region(t, 0, "eu: looks after what ap has counted", "remove", us, "ap", "--heir", "eu")
+	region(t, 0, "eu: looks after the counts of ap", "remove", us, "ap", "--heir", "eu")
 	for _, s := range all[:2] {
 		region(t, 0, "ap (number 2) was removed; its heir eu", "status", s.address())
 		count(s, "op2") // a retry of what ap has done
@@ -217,7 +217,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[2].kill()
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
-	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
+	region(t, 0, "us: looks after the counts of eu", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
 	region(t, 0, "one of 1", "status", us, "--acknowledge")
 	count(all[1], "op0")
 	shows(all[1], "3", "k")
@@ -263,8 +263,8 @@ func TestRegionLeaves(t *testing.T) {
 	remove := []string{"remove", eu.address(), "us", "--heir", "eu"}
 	out := region(t, 1, "us: takes writes again", append(remove, "--patience", "200ms")...)
 	for _, want := range []string{
-		"The region us refuses writes from now on, and is removed when the others have all that it has counted.",
-		"nothing was removed: eu has not taken ", "--lost",
+		"The region us refuses writes from now on, and is removed when the others have all its operations.",
+		"nothing was removed: eu still lacks ", "--lost",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
@@ -274,7 +274,7 @@ func TestRegionLeaves(t *testing.T) {
 		t.Error(err)
 	}
 	done := make(chan string)
-	go func() { done <- region(t, 0, "eu: looks after what us has counted", remove...) }()
+	go func() { done <- region(t, 0, "eu: looks after the counts of us", remove...) }()
 	refusesWrites(t, "this region is being removed", us)
 	region(t, 1, "this region is being removed", "status", at)
 	link.set(func(p *relay) {

@@ -196,7 +196,7 @@ func (o *Options) sayMismatch(r part.Region, before int, now *buckets) {
 
 // mismatchIll tells an operator of a mismatch, and what helps.
 func mismatchIll(self, other string, where []store.SlotRange) string {
-	return fmt.Sprintf("%s and %s have not got the same counters in slots %s: if their tables differ, status says so. Else run "+
+	return fmt.Sprintf("%s and %s have different counters in slots %s: if their tables differ, status says so. Else run "+
 		"fbfkv region verify HOST:PORT. If it stands, CGET KEY REGIONS at both shows which counters differ, and a region is right about what it "+
 		"has counted itself: remove the one that is wrong about another one, let it join again, empty, and report a bug", self, other, inWords(where))
 }

@@ -257,7 +257,7 @@ func TestRemoved(t *testing.T) {
 	if n := all[1].logged("have removed this one"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
-	eventually(t, "the other one has heard of it", func() bool { return all[2].logged("have changed") > 0 })
+	eventually(t, "the other one has heard of it", func() bool { return all[2].logged("has changed") > 0 })
 	if all[2].logged("members=2") != 1 {
 		t.Error("the log tells another number of members")
 	}

@@ -125,11 +125,11 @@ func (n *Node) Removals() []RemovalStatus {
 		case r.Done:
 			s.State = "done"
 		case why != "" && !r.Levelled && own.Joined > r.Since:
-			s.State = "it was removed before this region joined, which is still to take " + why
+			s.State = "it was removed before this region joined, which must still read " + why
 		case why != "" && !r.Levelled:
 			s.State = why
 		case r.Heir == set.Self && len(r.Waiting) > 0:
-			s.State = fmt.Sprintf("waiting until %s has said that it has all that is known of it", name(r.Waiting[0]))
+			s.State = fmt.Sprintf("waiting until %s says that it has all its known operations", name(r.Waiting[0]))
 		case r.Levelled:
 			s.State = fmt.Sprintf("waiting for the heir %s", s.Heir)
 		default:

@@ -114,7 +114,7 @@ func TestRemovedBefore(t *testing.T) {
 	more[0].join("r3", n)
 	eventually(t, "it says what it waits for", func() bool {
 		s := more[0].node.Removals()
-		return len(s) == 1 && strings.Contains(s[0].State, "was removed before this region joined, which is still to take what the region r1 knows of it")
+		return len(s) == 1 && strings.Contains(s[0].State, "was removed before this region joined, which must still read what the region r1 knows of it")
 	})
 }
 

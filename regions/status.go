@@ -238,7 +238,7 @@ func (n *Node) Status() NodeStatus {
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {
-		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, as the records to compare them with were given up before (region-retention): up to %d; "+
+		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, because the records to compare them with were given up (region-retention): up to %d; "+
 			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()

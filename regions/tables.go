@@ -186,7 +186,7 @@ func tablesIll(self, other string, here, there store.TableSet) string {
 	if n := len(all) - shownTables; n > 0 {
 		all, more = all[:shownTables], fmt.Sprintf("; and %d more", n)
 	}
-	return fmt.Sprintf("%s and %s have not got the same tables: %s%s. Until they have, operations may count twice, and counters differ",
+	return fmt.Sprintf("%s and %s have different tables: %s%s. Until they are alike, operations may count twice, and counters differ",
 		self, other, strings.Join(all, "; "), more)
 }
 

@@ -194,7 +194,7 @@ func TestTablesIll(t *testing.T) {
 	} {
 		got := tablesIll("eu", "us", tablesOf(t, c.here...), tablesOf(t, c.there...))
 		if c.want != "" {
-			c.want = "eu and us have not got the same tables: " + c.want + ". Until they have, operations may count twice, and counters differ"
+			c.want = "eu and us have different tables: " + c.want + ". Until they are alike, operations may count twice, and counters differ"
 		}
 		if got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)

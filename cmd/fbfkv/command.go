@@ -95,7 +95,7 @@ func reportCheck(w io.Writer, file string, config *server.Config) error {
 	return err
 }
 
-// atMostOneFile refuses a second argument that is no flag.
+// atMostOneFile refuses a second argument, other than flags.
 func atMostOneFile(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("expected at most one configuration file, not %q and %q (see fbfkv --help)", args[0], args[1])

@@ -28,7 +28,7 @@ Usage:
   fbfkv check DIR                       check a data directory or a backup
   fbfkv backup [HOST:PORT] DIR          copy a running server's data (-: stdout)
   fbfkv restore BACKUP DIR              make a data directory of it (-: stdin)
-  fbfkv verify BACKUP                   try whether a backup can be restored
+  fbfkv verify BACKUP                   test whether a backup can be restored
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export [HOST:PORT]              write a server's counters to stdout
   fbfkv stream train --cms KEY          feed stdin to a filter or sketch

@@ -22,9 +22,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is main with everything that it touches as arguments. What goes wrong is
-// one plain line on stderr, or one for each fault of the settings, and exit status
-// 1, unless the error names another.
+// run is main with everything that it touches as arguments. An error is one plain
+// line on stderr, or one for each fault of the settings, and exit status 1, unless
+// the error names another.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	if !startsWithSubcommand(root, args) {

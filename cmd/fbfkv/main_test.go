@@ -405,7 +405,7 @@ func TestSubcommandArguments(t *testing.T) {
 		"export a":                 "fbfkv: \"a\" is not HOST:PORT",
 		"export a b":               "fbfkv: usage: fbfkv export ",
 		"export a:1 --dir d":       "fbfkv: export reads either a server or, with --dir, a directory",
-		"verify a:1 dir":           "fbfkv: a server is told of a stream (-) only",
+		"verify a:1 dir":           "fbfkv: only a stream (-) needs HOST:PORT",
 		"backup a - ":              "fbfkv: \"a\" is not HOST:PORT",
 		"stream train a --bloom f": "fbfkv: \"a\" is not HOST:PORT",
 		"stream":                   "fbfkv: usage: fbfkv stream train|query|dedup ",

@@ -108,7 +108,7 @@ func TestTwoRegions(t *testing.T) {
 	cmd.Stderr = &stderr
 	cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must know who reads it") ||
+	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must let only other regions read it") ||
 		!strings.Contains(last, "'user peer on >PASSWORD +region.pull'") || !strings.Contains(last, "region-user and region-password") {
 		t.Errorf("read by whoever may do all: exit status %d, %s", cmd.ProcessState.ExitCode(), &stderr)
 	}

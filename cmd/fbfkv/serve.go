@@ -173,7 +173,7 @@ const waitForDisk = 2
 // for fsyncs. Go takes a processor
 // back from a goroutine in a system call only after about as long as an fsync takes;
 // so with appendfsync always, as it is at the start, Go is made to count with some more,
-// unless GOMAXPROCS says how many it is to be.
+// unless GOMAXPROCS sets the number.
 func spareProcessors(st *store.Store, n int) {
 	if st.Fsync() == store.Always && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n + waitForDisk)

@@ -19,20 +19,20 @@ import (
 )
 
 const help = `Asks a running server for a consistent copy of its data (command BACKUP) and waits until
-it is complete. Clients go on meanwhile.
+it is complete. Clients are served meanwhile.
 
 To DIR, below the server's backup-dir on its machine: DIR must be empty or not exist. On
 the same file system most of the copy consists of links, so it is quick and small. A copy
 on the same disk is lost with that disk.
 
-To - (standard output), from anywhere: a stream of bytes, for any program that takes one:
+To - (standard output), from anywhere: a stream of bytes, for any other program:
 
   fbfkv backup - | zstd | aws s3 cp - s3://bucket/fbfkv.zst
 
 The user needs permission to run BACKUP. Set the password in the environment
 variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.
 
-fbfkv verify tries whether a backup can be restored, fbfkv restore makes a data directory
+fbfkv verify tests whether a backup can be restored, fbfkv restore makes a data directory
 from it.`
 
 // New returns the subcommand.

@@ -15,12 +15,12 @@ import (
 
 const help = `Checks a data directory, or a backup, that no server has open, without changing
 it. Compares every block of every sstable, every record of the op log, every filter
-snapshot and every counter with its checksums and with the others. Prints what is
-wrong and what to do. The exit status is 0 if the directory is sound, otherwise 1.
+snapshot and every counter with its checksums and with the others. Prints each
+problem and what to do. The exit status is 0 if the directory is sound, otherwise 1.
 
 With --drop-unreadable it deletes the filters and sketches that cannot be read, as DEL
-does, if nothing else is wrong. Their content is lost: see first whether a backup has it.
-A backup itself is refused, and stays as it was verified.`
+does, if nothing else is wrong. Their content is lost: look first for it in a backup.
+It refuses to change a backup, which stays as it was verified.`
 
 // New returns the subcommand.
 func New() *cobra.Command {

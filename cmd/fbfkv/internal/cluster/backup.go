@@ -13,15 +13,15 @@ import (
 )
 
 const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the data, in DIR
-below its backup-dir, and waits until it is complete. Clients go on meanwhile. DIR must be
-empty or not exist. A follower's copy costs the leader nothing; it has what was committed
-when it began, as far as that follower knew.
+below its backup-dir, and waits until it is complete. Clients are served meanwhile. DIR must
+be empty or not exist. A follower's copy costs the leader nothing; it has the entries that
+this follower knew to be committed when the copy began.
 
 fbfkv check DIR checks the copy. fbfkv cluster restore makes a cluster of it, and
 fbfkv restore a single server's directory.
 
 With several shards a replica of each copies its shard to DIR/SHARD below its own
-backup-dir, where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
+backup-dir; SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
 which partitions it has. fbfkv cluster restore DIR makes a cluster of them all.`
 
 func backupCommand() subcommand {
@@ -72,7 +72,7 @@ func (o *operator) copier(c *nodes.Configuration, shard, wanted string, fn func(
 	return fn(best)
 }
 
-// backupOf has a node copy its shard, which is all of what it is called.
+// backupOf has a node copy its shard; what names the copied data for people.
 func (o *operator) backupOf(what, addr, dir string) error {
 	client, err := o.Server.Client(addr, -1)
 	if err != nil {

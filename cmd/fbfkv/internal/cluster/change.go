@@ -15,11 +15,10 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
-const addHelp = `Makes running servers, of which each was started with --cluster-enabled yes and an empty
-directory, nodes of the cluster to which the server EXISTING belongs. Each one gets
-a copy of a shard's data and votes once it has caught up; the cluster serves meanwhile. The
-shard is the one that has the fewest nodes, unless --shard names another by the beginning of
-its id (fbfkv cluster status shows that).
+const addHelp = `Adds running servers to the cluster of the server EXISTING. Each must have been started with
+--cluster-enabled yes and an empty directory. Each gets a copy of a shard's data and votes
+once it has caught up; the cluster serves meanwhile. They join the shard with the fewest
+nodes, unless --shard names another by the beginning of its id (see fbfkv cluster status).
 
 With --new-shard the servers form a shard of their own, which has no partitions until fbfkv cluster
 rebalance or move gives it some.`
@@ -393,7 +392,7 @@ func (o *operator) replace(existing, old, replacement string) error {
 			return err
 		}
 	}
-	plan := fmt.Sprintf("In the cluster %s, %s takes the place of %s, whose directory is of no use any more.", short(c.Cluster), replacement, old)
+	plan := fmt.Sprintf("In the cluster %s, %s takes the place of %s, whose directory is no longer used.", short(c.Cluster), replacement, old)
 	if old == replacement {
 		plan = fmt.Sprintf("In the cluster %s, %s begins anew: it has an empty directory.", short(c.Cluster), old)
 	}

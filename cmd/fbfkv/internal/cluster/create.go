@@ -26,7 +26,7 @@ its shard.
 HOST is where clients and the other nodes reach the server; so on several machines it is
 not 127.0.0.1. The setting cluster-announce-ip overrides it.`
 
-// creation is what create and restore are asked for.
+// creation is a request to create or restore a cluster.
 type creation struct {
 	*operator
 	replicas, partitions int
@@ -208,7 +208,7 @@ func (c *creation) judgeData(shards [][]asked, exists *nodes.Configuration) erro
 			case a.Configuration != nil:
 			case a.Self.Level < level:
 				faults = append(faults, errOld(a, level))
-			case a.Pristine || exists != nil && voted(exists, a.Self.ID): // it is to begin its shard, with what it has
+			case a.Pristine || exists != nil && voted(exists, a.Self.ID): // it begins its shard, with its data
 			case i == 0 && j == 0 && c.backup == "" && exists == nil:
 			case exists == nil && brings != "" && a.Restored == brings:
 			case c.backup == "":
@@ -245,7 +245,7 @@ func (c *creation) plan(shards [][]asked, exists *nodes.Configuration) (lines []
 			case exists != nil && voted(exists, a.Self.ID):
 				does = "begins its shard"
 			case exists == nil && brings != "":
-				does = "begins with what is in " + brings
+				does = "begins with " + brings
 			case exists == nil && i == 0 && j == 0 && !a.Pristine:
 				does = "brings its data"
 			case j == 0:
@@ -263,13 +263,13 @@ func (o *operator) warn(voters int) []string {
 	case voters < 3:
 		return []string{"With fewer than three nodes in a shard, none may be lost."}
 	case voters%2 == 0:
-		return []string{fmt.Sprintf("%d nodes in a shard survive the loss of no more nodes than %d do.", voters, voters-1)}
+		return []string{fmt.Sprintf("%d nodes in a shard survive the loss of as many nodes as %d do.", voters, voters-1)}
 	}
 	return nil
 }
 
-// assign says which nodes form which shard: the first one of each is to lead it. Who is a
-// member stays. The nodes of a shard are on different hosts, as far as there are enough, and so are the leaders.
+// assign says which nodes form which shard: the first one of each will lead it. Members
+// stay. The nodes of a shard are on different hosts, as far as there are enough, and so are the leaders.
 func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards [][]asked) {
 	shards = make([][]asked, c.shards())
 	var free []asked
@@ -293,7 +293,7 @@ func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards []
 			if len(shards[i]) > round || len(free) == 0 {
 				continue
 			}
-			beside := shards[i] // of whom none is to be on the same host
+			beside := shards[i] // none of these may be on the same host
 			if round == 0 {
 				beside = nil
 				for _, s := range shards {

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const localHelp = `Runs a cluster on this machine for trying it out, until Ctrl-C: one server a node, with
-its data and its log in DIR. Run it again with the same DIR to go on with the same data.
+const localHelp = `Runs a cluster on this machine, for trying it out, until Ctrl-C: one server per node, with
+its data and its log in DIR. With the same DIR it starts again with the same data.
 A cluster on one machine does not survive that machine.`
 
 // local is one run of the command.

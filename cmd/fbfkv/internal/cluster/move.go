@@ -16,11 +16,11 @@ import (
 )
 
 const moveHelp = `Moves partitions of the cluster to which the server ANY belongs to a shard, which is named by the
-beginning of its id, and waits until they are there. Clients go on meanwhile: each partition is out of reach
-for a moment only. The nodes see to the move by themselves: it goes on when this command is ended.
+beginning of its id, and waits until they have arrived. Clients are served meanwhile: requests wait for a
+moment while their partition is handed over. The nodes carry out the move: it goes on if this command ends.
 
-With --cancel those of the partitions that are on their way stay where they are, and are served there, also if one of the
-two shards is lost and whatever the other one has received. One that has arrived already stays there.`
+With --cancel, partitions that have not arrived stay where they are, and are served there, also if one of the two shards
+is lost, and whatever the other one has received. A partition that has arrived stays at the new shard.`
 
 const rebalanceHelp = `Moves partitions of the cluster to which the server ANY belongs until each shard has as many as any
 other, or one more. With --empty SHARD that shard gets none, so that its nodes can be removed.`
@@ -33,8 +33,8 @@ func moveCommand() subcommand {
 		short: "move partitions to a shard, or take that back", long: moveHelp, args: cobra.ExactArgs(1),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&partitions, "partitions", "", "the partitions: numbers and ranges")
-			cmd.Flags().StringVar(&to, "to", "", "the shard that is to have them")
-			cmd.Flags().BoolVar(&cancel, "cancel", false, "those that are on their way stay where they are")
+			cmd.Flags().StringVar(&to, "to", "", "the shard to move them to")
+			cmd.Flags().BoolVar(&cancel, "cancel", false, "take back the moves that have not arrived")
 			_ = cmd.MarkFlagRequired("partitions")
 			cmd.MarkFlagsOneRequired("to", "cancel")
 			cmd.MarkFlagsMutuallyExclusive("to", "cancel")
@@ -66,7 +66,7 @@ func rebalanceCommand() subcommand {
 		use:   "rebalance ANY [--empty SHARD] [--yes]",
 		short: "divide the partitions evenly among the shards", long: rebalanceHelp, args: cobra.ExactArgs(1),
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().StringVar(&empty, "empty", "", "a shard that is to have no partitions")
+			cmd.Flags().StringVar(&empty, "empty", "", "a shard to take all partitions from")
 		},
 		run: func(o *operator, args []string) error {
 			c, err := o.member(args[0])
@@ -89,7 +89,7 @@ func rebalanceCommand() subcommand {
 				if c, err = o.member(args[0]); err != nil || c.Shard(without) == nil || c.Shard(without).Count() == 0 {
 					return err
 				}
-			} // what was on its way to the shard that is to be empty is there now
+			} // partitions on their way to the shard to be emptied have arrived
 		},
 	}
 }
@@ -113,8 +113,8 @@ func parsePartitions(text string, partitions int) (list []int, err error) {
 	return list, nil
 }
 
-// balance says which partitions are to move to which shard, so that all but one that is to be empty have the same
-// number, or one more. What is on its way counts as there.
+// balance says which partitions move to which shard, so that all shards, except one to be emptied, have the same
+// number, or one more. A partition on its way counts as arrived.
 func balance(c *nodes.Configuration, empty string) map[string][]int {
 	has := map[string][]int{}
 	var shards []string
@@ -279,7 +279,7 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 	var plan []string
 	for _, s := range c.Shards {
 		if of := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool { return m.From != s.ID }); len(of) > 0 {
-			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. What other shards have received of them counts for nothing.", short(s.ID), partitionsOf(of)))
+			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. Copies of them at other shards count for nothing.", short(s.ID), partitionsOf(of)))
 		}
 	}
 	if err := o.Confirm(plan...); err != nil {

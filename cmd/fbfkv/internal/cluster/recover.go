@@ -12,26 +12,25 @@ import (
 	nodes "github.com/fbfkv/fbfkv/cluster"
 )
 
-const recoverHelp = `For a majority of nodes that is lost for ever, and only then: makes a new directory of what
-is left. Name the directories of all members that are left, on one machine, with no
-server running; the one with the longest log counts. What only lost nodes had is lost,
-acknowledged or not; what the log ends with may never have been acknowledged.
+const recoverHelp = `Makes a new directory from the remains of a cluster. Use it only if a majority of nodes is lost
+for ever. Name the directories of all members that are left, on one machine, with no server
+running; the one with the longest log counts. Operations that only lost nodes had are lost,
+acknowledged or not; the last operations of the log may never have been acknowledged.
 
 NEW must be empty or not exist. It belongs to no cluster and has new ids: start a server
 with --cluster-enabled yes --dir NEW, name it first in fbfkv cluster create, and give
-the other nodes empty directories. No server takes the old directories any more.
+the other nodes empty directories. No server opens the old directories any more.
 
-If the cluster has several shards, all of it stops, and begins anew with all that is left: name the
-directories of all its shards. NEW gets one for each, NEW/SHARD, and fbfkv cluster restore NEW makes a
-cluster of them. The shards that have a majority lose nothing. On several machines, run it on each for whole
-shards, and bring the directories together in one. Of a shard of which nothing is left, put a
-backup there.`
+If the cluster has several shards, stop all of it and name the directories that are left of all its shards.
+recover writes one subdirectory per shard, NEW/SHARD, and fbfkv cluster restore NEW makes a cluster of
+them. The shards that have a majority lose nothing. On several machines, run it on each for whole shards,
+and copy the results into one directory. If nothing of a shard is left, copy its backup there.`
 
 func recoverCommand() subcommand {
 	to := ""
 	return subcommand{
 		use:   "recover DIR ... --to NEW [--yes]",
-		short: "make a directory of what is left of a majority lost for ever", long: recoverHelp, args: cobra.MinimumNArgs(1),
+		short: "make a directory from the remains when a majority is lost for ever", long: recoverHelp, args: cobra.MinimumNArgs(1),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&to, "to", "", "the new directory")
 			_ = cmd.MarkFlagRequired("to")
@@ -62,16 +61,16 @@ func (o *operator) recover(dirs []string, to string) error {
 		case err != nil:
 			return err
 		case done:
-			plan = append(plan, fmt.Sprintf("What %s has is in %s already.", end.Dir, targets[i]))
+			plan = append(plan, fmt.Sprintf("The data of %s is in %s already.", end.Dir, targets[i]))
 		default:
-			plan = append(plan, fmt.Sprintf("What %s has becomes %s, a directory of no cluster.", end.Dir, targets[i]))
+			plan = append(plan, fmt.Sprintf("The data of %s becomes %s, a directory of no cluster.", end.Dir, targets[i]))
 		}
 		if all := newest.Voters(end.Shard); many && named[end.Shard] < all {
-			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: what only others had is lost.", short(end.Shard), named[end.Shard], count(all, "node")))
+			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: entries that only others had are lost.", short(end.Shard), named[end.Shard], count(all, "node")))
 		}
 	}
 	for _, id := range missing {
-		plan = append(plan, fmt.Sprintf("None of these is of the shard %s: %s needs it, too.", short(id), to))
+		plan = append(plan, fmt.Sprintf("None of these is of the shard %s: %s needs one of it as well.", short(id), to))
 	}
 	if err := o.Confirm(append(plan,
 		"Operations that only lost nodes had are lost, though they may have been acknowledged.",

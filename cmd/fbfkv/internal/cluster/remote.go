@@ -183,7 +183,7 @@ func (o *operator) wait(what string, done func() (bool, error)) error {
 	return o.Operator.Wait(what, transient, done)
 }
 
-// leader waits for a leader of a shard that decides, and returns it with what it says. It brings c up to date
+// leader waits for a leader of a shard that decides, and returns it with its answer. It brings c up to date
 // meanwhile: a node that has joined since c was read may lead.
 func (o *operator) leader(c *nodes.Configuration, shard string) (n *remote, info nodes.Info, err error) {
 	err = o.wait("a leader", func() (bool, error) {

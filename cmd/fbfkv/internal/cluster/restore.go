@@ -12,8 +12,8 @@ import (
 	nodes "github.com/fbfkv/fbfkv/cluster"
 )
 
-const restoreHelp = `Makes a cluster as create does, whose first node begins with what is in the backup DIR
-on its machine. All the servers must be empty.
+const restoreHelp = `Makes a cluster as create does. The first node begins with the backup DIR on its machine.
+All the servers must be empty.
 
 If fbfkv cluster backup has made a directory for each of several shards in DIR, the new cluster
 has as many, with the same ids and partitions. Each begins, at one of its nodes, with the backup of

@@ -53,7 +53,7 @@ func (o *operator) status(existing string) error {
 		case leads == nil:
 			leaderless = append(leaderless, short(shard.ID))
 		case first != nil && leads.Self.ID != first.ID && slices.ContainsFunc(of, func(a asked) bool { return a.err == nil && a.Self.ID == first.ID }):
-			o.Say("leadership returns to %s once that has been well for half a minute", first.Address())
+			o.Say("leadership returns to %s once that node has been well for half a minute", first.Address())
 		}
 	}
 	for _, m := range c.Moves {

@@ -29,7 +29,7 @@ func TestIllMembers(t *testing.T) {
 	m := nodes.Member{ID: "a", Voter: true}
 	for want, state := range map[string]nodes.State{
 		"": {Role: "follower", Leader: "b", Behind: 4000},
-		"has not had all that was committed for 12s: its disk is full; it does not count for the majority": {Role: "follower", Leader: "b", Behind: 12_000, DiskFull: true},
+		"has lacked committed entries for 12s: its disk is full; it does not count for the majority": {Role: "follower", Leader: "b", Behind: 12_000, DiskFull: true},
 		"takes no part: it is older": {Role: "follower", Leader: "b", Aside: "it is older"},
 	} {
 		a := asked{Info: nodes.Info{Cluster: "c", Self: m, State: &state}}

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// PasswordVariable is where redis-cli looks for a password, too.
+// PasswordVariable names the environment variable with the password, as for redis-cli.
 const PasswordVariable = "REDISCLI_AUTH"
 
 // Usage is the part of a usage line that shows the flags.

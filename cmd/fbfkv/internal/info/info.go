@@ -20,7 +20,7 @@ func Parse(text string) Info {
 	return fields
 }
 
-// Number returns a field as a number; 0 if it is none.
+// Number returns a field as a number; 0 if it is not one.
 func (f Info) Number(name string) float64 {
 	n, err := strconv.ParseFloat(f[name], 64)
 	if err != nil {

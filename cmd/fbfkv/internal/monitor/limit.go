@@ -95,8 +95,8 @@ func (c *limitedConn) setIdle(since time.Time) {
 // connKey is under which a request's context holds its connection.
 type connKey struct{}
 
-// watch makes a server tell which connections wait for a request. One that has sent a part
-// of a request waits, too.
+// watch makes a server tell which connections wait for a request. A connection that has sent
+// a part of a request waits as well.
 func (l *limited) watch(s *http.Server) {
 	h := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

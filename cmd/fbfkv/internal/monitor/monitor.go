@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// What clients of the address may use.
+// The limits of clients of the address.
 const (
 	maxConnections = 64
 	maxOfAddress   = 16 // connections

@@ -27,7 +27,7 @@ var pageRoutes = map[string]struct{ file, kind string }{
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// pageSections are those of INFO that the page is made of. INFO server is left out: it has paths.
+// pageSections are the sections of INFO for the page. INFO server is left out: it has paths.
 const pageSections = "clients memory persistence stats replication cluster keyspace fbf"
 
 const (

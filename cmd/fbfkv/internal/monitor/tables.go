@@ -6,7 +6,7 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// tableFigures are those of one table. There are at most store.MaxTables.
+// tableFigures are the figures of one table. There are at most store.MaxTables.
 var tableFigures = []figure[store.TableInfo]{
 	gauge("table_window_seconds", "For how long an id is recognised at least (WINDOW).",
 		func(t *store.TableInfo) float64 { return t.TableOptions.Window.Seconds() }, "table"),
@@ -14,7 +14,7 @@ var tableFigures = []figure[store.TableInfo]{
 		func(t *store.TableInfo) float64 { return t.TableOptions.Skew.Seconds() }, "table"),
 	gauge("table_exact", "Whether the table confirms positives by records (MODE EXACT).",
 		func(t *store.TableInfo) float64 { return bool01(t.Mode == store.Exact) }, "table"),
-	gauge("table_fpp_target_ratio", "Highest false positive probability of the filter that is wanted (ERROR).",
+	gauge("table_fpp_target_ratio", "Highest false positive probability that the filter may have (ERROR).",
 		func(t *store.TableInfo) float64 { return t.Error }, "table"),
 	gauge("table_fpp_ratio", "Present false positive probability of the filter.",
 		func(t *store.TableInfo) float64 { return t.Filter.EffectiveFPP }, "table"),
@@ -39,7 +39,7 @@ var tableFigures = []figure[store.TableInfo]{
 		func(t *store.TableInfo) float64 { return float64(t.Filter.Items) }, "table"),
 	gauge("table_filter_bytes", "Memory of the filter.",
 		func(t *store.TableInfo) float64 { return float64(t.Filter.Bytes) }, "table"),
-	gauge("table_filter_limit_bytes", "What it may use (MAXMEMORY); 0 is no bound of its own.",
+	gauge("table_filter_limit_bytes", "Memory that it may use (MAXMEMORY); 0: no limit of its own.",
 		func(t *store.TableInfo) float64 { return float64(t.MaxMemory) }, "table"),
 	gauge("table_records", "Records kept to confirm duplicates.",
 		func(t *store.TableInfo) float64 { return float64(t.Records) }, "table"),
@@ -57,6 +57,6 @@ var tableFigures = []figure[store.TableInfo]{
 		func(t *store.TableInfo) float64 { return float64(t.Dismissed) }, "table"),
 	counter("table_stale_total", "Operations refused as STALE.",
 		func(t *store.TableInfo) float64 { return float64(t.Stale) }, "table"),
-	counter("table_refused_total", "Operations refused for want of memory (OOM).",
+	counter("table_refused_total", "Operations refused for lack of memory (OOM).",
 		func(t *store.TableInfo) float64 { return float64(t.Refused) }, "table"),
 }

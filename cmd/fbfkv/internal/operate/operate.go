@@ -118,7 +118,7 @@ func (o *Operator) Confirm(plan ...string) error {
 }
 
 // Wait calls done every now and then until it reports true. An error that is not transient
-// ends it, as patience does, with the last one or with what was waited for.
+// ends it. When patience ends, the error is the last one, or names what did not come.
 func (o *Operator) Wait(what string, transient func(error) bool, done func() (bool, error)) error {
 	for end := time.Now().Add(o.Patience); ; time.Sleep(RetryPeriod) {
 		ok, err := done()

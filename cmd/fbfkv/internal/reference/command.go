@@ -26,5 +26,5 @@ func New() *cobra.Command {
 	return docs
 }
 
-// notice stands at the top of every page.
+// notice begins every page.
 const notice = "<!-- Made by `make docs` from the declarations in the code. Do not edit. -->\n\n"

@@ -10,7 +10,7 @@ import (
 
 const commandsIntro = `# Commands
 
-Every command that the server knows; ` + "`COMMAND DOCS <name>`" + ` tells the same to a client. In a syntax line, [brackets] mean
+Every command of the server; ` + "`COMMAND DOCS <name>`" + ` returns the same to a client. In a syntax line, [brackets] mean
 optional, <a | b> is a choice, and ... means repeatable. Replies and error texts
 are Redis' wherever Redis has the command.
 `

@@ -10,13 +10,13 @@ import (
 const settingsIntro = `# Settings
 
 Give a setting as a flag (` + "`--port 6380`" + `), in a file in redis.conf's syntax (` + "`fbfkv /etc/fbfkv.conf`" + `,
-a line ` + "`port 6380`" + `; flags win); ` + "`CONFIG GET`" + ` shows it. Where the meaning is the same, the name is redis.conf's.
+a line ` + "`port 6380`" + `; flags win); ` + "`CONFIG GET`" + ` shows it. A setting with the name of one in redis.conf has its meaning.
 Those marked *live* can be changed while the server runs, with ` + "`CONFIG SET`" + `; ` + "`CONFIG REWRITE`" + ` writes them to the file.
 Sizes take the units kb, mb, gb (1024) and k, m, g (1000), times ms, s, m, h and d; ` + "`CONFIG GET`" + ` shows them without.
 
 In a file, the last line with a setting counts; the lines of save, user, rename-command and client-output-buffer-limit add up.
-` + "`include <path>`" + ` reads another file where it stands, or those that match a pattern, in alphabetical order. A relative path is
-relative to the directory that the server is started in. ` + "`fbfkv --check-config <file>`" + ` prints everything that is wrong with a file, or ok.
+` + "`include <path>`" + ` reads another file in its place, or all files that match a pattern, in alphabetical order. A relative path
+begins at the directory in which the server is started. ` + "`fbfkv --check-config <file>`" + ` prints everything that is wrong with a file, or ok.
 `
 
 const directivesIntro = `
@@ -27,7 +27,7 @@ its log:
 `
 
 const refusedIntro = `
-It refuses a directive that you would miss, so that nobody relies on it:
+It refuses a directive whose effect you would miss:
 
 | directive | accepted with | otherwise |
 | --- | --- | --- |
@@ -90,7 +90,7 @@ func defaultOf(s *server.Setting) string {
 func liveness(s *server.Setting) string {
 	switch {
 	case s.Fixed:
-		return ", whatever the file says: it exists for clients that ask and for files made for Redis"
+		return ", always, for clients that ask and for files made for Redis"
 	case s.Mutable:
 		return " · *live*"
 	}

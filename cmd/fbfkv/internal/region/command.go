@@ -18,21 +18,21 @@ import (
 )
 
 const help = `Makes servers regions and looks after them. Regions count the same counters: each answers
-by itself, also while it cannot reach the others, and they tell each other what they
-counted, each operation once. So a region is for another data center; against the loss
-of a machine, see fbfkv cluster.
+alone, also while it cannot reach the others, and they exchange their operations, each of
+which counts once. A region is for another data center; against the loss of a machine, see
+fbfkv cluster.
 
 A server is named by HOST:PORT, where clients reach it. Regions read each other at the
 same port: at the address by which create or join named the server, unless its setting
-region-announce says another one. Where passwords are required, region-user and
-region-password say what a region logs in with at the others. Beyond the loopback, clients
-must show certificates, or each region has a user for the others, who may do nothing else:
+region-announce names another one. If servers require passwords, a region logs in at the
+others with region-user and region-password. Beyond the loopback, clients must show
+certificates, or each region has a user for the others that may do nothing else:
 ACL SETUSER peer on >PASSWORD +region.pull.
 
   fbfkv region create eu.example.com:6379 eu
   fbfkv region join us.example.com:6379 us eu.example.com:6379
   fbfkv region status us.example.com:6379
-  fbfkv region remove us.example.com:6379 eu --heir us   (when eu is lost, or to go)
+  fbfkv region remove us.example.com:6379 eu --heir us   (when eu is lost or no longer needed)
 
 The user needs permission to run REGION. Set the password in the environment variable
 ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`

@@ -19,7 +19,7 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// A region that is to be removed and answers refuses writes until the others have all that it has done, and is removed then.
+// A region that answers is drained before it is removed: it refuses writes until the others have all its operations.
 
 const orLost = "; or remove it at once with --lost: what it has told nobody is lost"
 
@@ -31,7 +31,7 @@ type drain struct {
 	told  map[*server]map[uint16]uint64
 }
 
-// drain returns which of the regions to be removed answer; nil: none does. They are to be read by all that stay.
+// drain returns which of the regions to be removed answer; nil: none does. All regions that stay must read them.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
 	d := &drain{o, map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
 	for i := range st.Peers {

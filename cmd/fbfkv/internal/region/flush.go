@@ -16,8 +16,8 @@ func flushCommand() subcommand {
 		use:   "flush HOST:PORT [--yes]",
 		short: "delete every key in all regions",
 		long: `Deletes every key in all regions. HOST:PORT is any of them; the first region decides, and must
-be reachable. Each of the others follows when it hears of it. What it writes until then is
-lost; so of a region that is away, all that it counts until it is back. It cannot be undone.
+be reachable. Each of the others follows when it learns of the flush, and loses its writes
+until then; a region that is away loses all it counts until it is back. It cannot be undone.
 
 The command ends when all regions that can be reached have followed, and names the others.`,
 		args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.flush(args[0]) },
@@ -76,7 +76,7 @@ func (o *operator) flushed(addr string) error {
 		switch {
 		case len(waits) == len(away):
 			for _, name := range away {
-				o.Say("%s: cannot be read by %s now; it follows when it hears of this", name, st.Name)
+				o.Say("%s: cannot be read by %s now; it follows when it learns of the flush", name, st.Name)
 			}
 			return nil
 		case late:

@@ -21,32 +21,31 @@ import (
 var createCommand = subcommand{
 	use:   "create HOST:PORT NAME [--yes]",
 	short: "make a server the first region",
-	long: `Makes the running server HOST:PORT a region of the name NAME, with the counters that it
-has. It is the first one; others join it, and learn its counters.
+	long: `Makes the running server HOST:PORT the first region, with the name NAME and the counters that
+it has. Others join it, and learn its counters.
 
 HOST is where the other regions reach it; so it is not 127.0.0.1, unless all regions are
 on this machine. The setting region-announce overrides it. To change the address later,
-run create again with the new one. Of a server that was restored from a backup, and is the
-only region, create makes it go on.
+run create again with the new one. If the only region was restored from a backup, create makes
+it go on.
 
-The first region decides who is a member. While it cannot be reached the others
-count on, and none can join.`,
+The first region admits new ones. While it cannot be reached the others count on, and none
+can join.`,
 	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error { return o.create(args[0], args[1]) },
 }
 
 var joinCommand = subcommand{
 	use:   "join NEW NAME EXISTING [--yes]",
 	short: "make a server another region",
-	long: `Makes the running server NEW a region of the name NAME, beside those to which the server
-EXISTING belongs. NEW may have counters: what it has counted is added to what the others
-have under the same key. So it must not begin with a copy of another region's data.
+	long: `Makes the running server NEW a region with the name NAME, beside those to which the server
+EXISTING belongs. NEW may have counters: counters with the same key are added up. So it must not begin with a copy of another region's data.
 
 Until NEW has caught up with all others, it refuses operations with opids that it does not
-know, since they may know them. So none joins while another region is down or paused.
+know, since the others may know them. So no region joins while another one is down or paused.
 EXISTING serves meanwhile.
 
-NEW then reads what the others have counted; the command shows that, and ends when it has
-caught up with all of them. It need not wait: NEW goes on by itself. If the command was
+NEW then reads the others' counters; the command shows that, and ends when NEW has caught up
+with all of them. You need not wait: NEW goes on by itself. If the command was
 interrupted before, run it again. Run again with another HOST:PORT it changes
 the address at which the others reach NEW.`,
 	args: cobra.ExactArgs(3), run: func(o *operator, args []string) error { return o.join(args[0], args[1], args[2]) },
@@ -76,7 +75,7 @@ func (o *operator) create(addr, name string) error {
 	case unfit != nil:
 		return fmt.Errorf("%s: %w", addr, unfit)
 	case st.Restored && len(st.Peers) == 0:
-		err = o.Confirm(fmt.Sprintf("What %s has was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
+		err = o.Confirm(fmt.Sprintf("The data of %s was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
 			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
 	case st.Restored:
 		return fmt.Errorf("%s: %w", addr, store.ErrRestored)
@@ -270,7 +269,7 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 	slices.Sort(names)
 	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", candidate(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
 	if n := o.keys(addr); n > 0 {
-		lines = append(lines, fmt.Sprintf("It has %s: what is counted there is added to what the others have. If it is a copy of another region's, do not go on.", plural(int(n), "key")),
+		lines = append(lines, fmt.Sprintf("It has %s: its counts are added to those of the others. If it is a copy of another region's data, do not go on.", plural(int(n), "key")),
 			"Until it has caught up with the others it refuses operations with opids that it does not know: they may know them.")
 	}
 	return lines
@@ -337,7 +336,7 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 	}
 }
 
-// waiting says what is waited for.
+// waiting says what a region still lacks.
 func waiting(p *regions.PeerStatus) string {
 	if p.Failing {
 		return fmt.Sprintf("%s at %s: %s", p.Name, p.Address, p.LastError)

@@ -17,26 +17,26 @@ func removeCommand() subcommand {
 	var lost bool
 	return subcommand{
 		use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--lost] [--yes]",
-		short: "remove regions that are lost, or not needed any more",
-		long: `Removes the regions NAME, of which HOST:PORT is told, one that stays. What a removed region
-has counted, and another one has heard of, counts on; the heir, one that stays, looks after
-it from then on. It does not come back: to be a region again, it joins with an empty directory.
+		short: "remove regions that are lost or no longer needed",
+		long: `Removes the regions NAME. HOST:PORT is a region that stays. Operations of a removed region that
+another one has read still count; the heir, a region that stays, looks after them from then on.
+A removed region joins again only with an empty directory.
 
 A region that answers this command refuses writes first (READONLY), and is removed when all that
-stay have what it has counted: so nothing is lost, unless a shard of it gets another leader just
-then, who is told within a moment. If that does not end, it serves again. Of one that does not
-answer, or with --lost, what it has told nobody is lost.
+stay have its operations: so nothing is lost, unless one of its shards gets another leader just
+then, which learns of the removal within a moment. If this takes too long, the region serves
+again. If it does not answer, or with --lost, operations that it has not shared are lost.
 
-The command shows what is awaited, and ends when the heir has all that the others know of
-the removed ones. A region that cannot be reached holds that up: if it is lost as well,
-remove it, too. It need not wait: the regions go on by themselves.
+The command shows its progress, and ends when the heir has all that the others know of the
+removed regions. A region that cannot be reached holds that up: if it is lost as well, remove
+it too. You need not wait: the regions go on by themselves.
 
 The first region of those that stay decides. If regions are removed because all but one are
 lost, name them all.`,
 		args: cobra.MinimumNArgs(2),
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after what they have counted (required)")
-			cmd.Flags().BoolVar(&lost, "lost", false, "remove also those that answer at once: what they have told nobody is lost")
+			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after their counts (required)")
+			cmd.Flags().BoolVar(&lost, "lost", false, "remove regions that answer at once too: operations that they have not shared are lost")
 		},
 		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:], lost) },
 	}
@@ -116,15 +116,15 @@ func removes(st *regions.NodeStatus, heir string, names []string, d *drain) []st
 		switch p := peer(st, name); {
 		case p == nil: // it was removed before
 		case d.leaves(name):
-			lines = append(lines, fmt.Sprintf("The region %s refuses writes from now on, and is removed when the others have all that it has counted.", name))
+			lines = append(lines, fmt.Sprintf("The region %s refuses writes from now on, and is removed when the others have all its operations.", name))
 		case p.Connected:
-			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: what it counts from now on is lost.", name, st.Name))
+			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: its operations from now on are lost.", name, st.Name))
 		default:
-			lines = append(lines, fmt.Sprintf("What the region %s has counted and no other one has heard of is lost.", name))
+			lines = append(lines, fmt.Sprintf("Operations of the region %s that no other region has read are lost.", name))
 		}
 	}
 	if p := peer(st, heir); p != nil && !p.Connected {
-		lines = append(lines, fmt.Sprintf("The heir %s is not read by %s now (%s). Until it is back, what it was to take over waits. If it is lost, name another one.", heir, st.Name, p.State()))
+		lines = append(lines, fmt.Sprintf("The heir %s is not read by %s now (%s). The removal waits until it is back. If it is lost, name another heir.", heir, st.Name, p.State()))
 	}
 	if st.Restored {
 		lines = append(lines, "This directory was restored from a backup: go on only if all other regions are lost.")
@@ -155,7 +155,7 @@ func (o *operator) inherit(addr string, names []string) error {
 			}
 			end, said[name] = time.Now().Add(o.Patience), r.State
 			if r.Done {
-				o.Say("%s: looks after what %s has counted", r.Heir, name)
+				o.Say("%s: looks after the counts of %s", r.Heir, name)
 			} else {
 				o.Say("%s: %s", name, r.State)
 			}

@@ -90,7 +90,7 @@ func addIlls(st *regions.NodeStatus, ills []string) {
 	}
 }
 
-// merged is the status of a region by those of the leaders of its shards.
+// merged combines the statuses of the leaders of a region's shards.
 func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeStatus {
 	st.Peers, st.Removals, st.Operations, st.Acknowledged = nil, nil, regions.Operations{}, 0
 	asked := make(map[string]int)

@@ -27,27 +27,26 @@ func statusCommand() subcommand {
 	}
 }
 
-const statusHelp = `Shows the regions, as the server HOST:PORT sees them: how far it has taken what each of the
-others has counted, and what is wrong. Ask each region, since a link may be broken in one
-direction only. The exit status is 0 if it reads all of them and nothing is wrong, otherwise
+const statusHelp = `Shows the regions, as the server HOST:PORT sees them: how far it has read each of the others,
+and what is wrong. Ask each region, since a link may be broken in one direction only. The exit status is 0 if it reads all of them and nothing is wrong, otherwise
 1. REGION STATUS answers the same and more as JSON.
 
-Operations that may count twice, as they could not be compared, are wrong until you have taken
-note of them with --acknowledge; then only further ones are.
+Operations that could not be compared may count twice. They are a problem until you take note of
+them with --acknowledge; then only further ones are.
 
-  behind   entries of the other's log that are not taken yet, as far as it says
-  lag      how much older what was taken is than the newest that the other has
+  behind   unread entries of the other's log, as far as it says
+  lag      how much older the last entry read is than the newest one of the other
   clock    by how much the other's clock leads this one's
-  received answers, since the address has changed or the server was started
-  version  of the members, as the other knows them: a lower one has not heard yet of the last
-           change, such as a flush`
+  received bytes of answers, since the address changed or the server was started
+  version  of the set of regions, as the other knows it: a lower one lacks the last change,
+           such as a flush`
 
 var pauseCommand = subcommand{
 	use:   "pause HOST:PORT NAME",
 	short: "let a region stop reading another one",
 	long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
-again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond, its
-state is read. NAME goes on reading HOST:PORT; to stop both, pause both.`,
+again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond that,
+HOST:PORT fetches NAME's state. NAME still reads HOST:PORT; to stop both, pause both.`,
 	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
 		return o.tell(args[0], "PAUSE", args[1], "does not read %s any more")
 	},
@@ -63,12 +62,12 @@ waiting because NAME could not be read.`,
 
 var verifyCommand = subcommand{
 	use:   "verify HOST:PORT",
-	short: "compare what the regions have",
-	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
-counters; they serve meanwhile. The exit status is 0 if all agree. A region that is paused or
-cannot be reached is named, and the rest is compared. Keys that are being changed all the time
-may not be comparable: run it again. Regions compare themselves once an hour, too; status
-shows what differed twice in a row.`,
+	short: "compare the counters of the regions",
+	long: `Compares the region HOST:PORT with each of the others, by digests of all counters; they
+serve meanwhile. The exit status is 0 if all agree. A region that is paused or
+cannot be reached is named, and the rest is compared. Keys that change all the time may not be
+comparable: run it again. Regions also compare themselves once an hour; status shows the slots
+that differed twice in a row.`,
 	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
 }
 
@@ -100,10 +99,10 @@ func (o *operator) verify(addr string) error {
 			if state, ill := judge(p); ill != "" { // running it again does not help
 				v.Error = ill
 			} else if p.LagOps > 0 {
-				v.Error = fmt.Sprintf("%s, %s or more are not taken yet: see fbfkv region status %s", state, plural(int(p.LagOps), "operation"), addr)
+				v.Error = fmt.Sprintf("%s, %s or more are unread: see fbfkv region status %s", state, plural(int(p.LagOps), "operation"), addr)
 			}
 		}
-		line := fmt.Sprintf("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+		line := fmt.Sprintf("slots %d to %d differ from the same slots of %s", v.First, v.Last, v.Region)
 		if v.Error == "" {
 			differ++
 		} else {
@@ -130,7 +129,7 @@ func (o *operator) verify(addr string) error {
 	return nil
 }
 
-// verdicts are those of one server.
+// verdicts asks one server for its verdicts.
 func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
 	client, err := o.Server.Client(addr, 0)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const help = `Checks a backup as fbfkv check does and, if it is sound, copies it to DIR, which must
-be empty or not exist. DIR appears only when it is complete and on disk. A filter or
-sketch that cannot be read is named and does not keep the rest from being restored.
+be empty or not exist. DIR appears only when it is complete and on disk. The rest of a
+backup is restored even if a filter or sketch, which is named, cannot be read.
 BACKUP is a directory, or - for a stream of fbfkv backup - on standard input:
 
   aws s3 cp s3://bucket/fbfkv.zst - | zstd -d | fbfkv restore - DIR

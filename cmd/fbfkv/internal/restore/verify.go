@@ -16,23 +16,23 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-const verifyHelp = `Tries whether a backup is good: restores it aside, checks every byte, opens it as a server
-does, compares the number of keys with what check counts and with what the server counted
-when it made the stream, and removes what it has restored. BACKUP is a directory, or - for
-a stream on standard input. The exit status is 0 if the backup is good.
+const verifyHelp = `Tests a backup: restores it aside, checks every byte, opens it as a server does, compares
+the number of keys with the counts of check and of the server when it made the stream, and
+removes the restored files. BACKUP is a directory, or - for a stream on standard input. The
+exit status is 0 if the backup is good.
 
 It needs room for the backup in the directory for temporary files (TMPDIR).
 
-With HOST:PORT it tells that server, which made the stream, that its backup of that time is good:
+With HOST:PORT it tells that server, which made the stream, that its backup of that time is good.
 INFO's backup_last_success_time, the metric fbfkv_backup_last_success_timestamp_seconds
-and the alert FbfkvNoBackup go by it.`
+and the alert FbfkvNoBackup depend on that.`
 
 // NewVerify returns the subcommand verify.
 func NewVerify() *cobra.Command {
 	var login connect.Flags
 	cmd := &cobra.Command{
 		Use:   "verify [HOST:PORT] BACKUP|- " + connect.Usage,
-		Short: "try whether a backup can be restored",
+		Short: "test whether a backup can be restored",
 		Long:  verifyHelp,
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

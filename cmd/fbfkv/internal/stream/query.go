@@ -40,7 +40,7 @@ func (r *run) query() error {
 	return nil
 }
 
-// print writes what is to be said of the lines of a batch, to each of which there is an answer.
+// print writes the results for the lines of a batch, each of which has an answer.
 func (r *run) print(b *batch, answers []int64, err error, line func(i int) (string, bool)) error {
 	switch {
 	case err != nil:

@@ -2,8 +2,8 @@
 // entries of a Redis Stream, to a Bloom filter or a count-min sketch, and asks it for them.
 //
 // Records go out in batches, by number and by time, so that an endless stream is counted
-// as it comes. What is sent may be sent again, after a broken connection or by the next run
-// (train.go says why), so that every line counts once.
+// as it comes. A batch may be sent again, after a broken connection or by the next run, and
+// every line still counts once (train.go says why).
 package stream
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const help = `Feeds a stream to a Bloom filter or a count-min sketch of a running fbfkv server, or asks it.
-A record is a line of standard input; it is the item, unless --field, --csv or --json says
-which part of it is. The results alone are on standard output.
+const help = `Feeds a stream to a Bloom filter or a count-min sketch of a running fbfkv server, or queries it.
+A record is a line of standard input. The item is the whole line, or the part that --field,
+--csv or --json names. Standard output has the results only.
 
 train adds every record to the filter, or counts it in the sketch, which must exist. With
---source NAME it commits its position together with the counts: after it was cut off, run it
-again with the same input and the same name, and every line counts once. Another input under
-that name is refused, by its first line and the last one that was counted. query prints the
+--source NAME it commits its position together with the counts: after an interruption, run it
+again with the same input and the same name, and every line counts once. It recognises another
+input under that name by its first line and its last counted one, and refuses it. query prints the
 lines that are in the filter, or the item and its estimate for each line. dedup prints a
 line the first time only.
 
@@ -39,7 +39,7 @@ has several, the line is a JSON object of them. They are acknowledged once they 
 counted. Their ids are opids: an entry that is delivered again within the table's WINDOW
 counts once.
 
-The exit status is 0 if all was done, 2 if some lines had no such field or more than 1 MiB, otherwise 1. Set the
+The exit status is 0 if all was done, 2 if some lines lacked the field or had more than 1 MiB, otherwise 1. Set the
 password in the environment variable ` + connect.PasswordVariable + `.`
 
 const (
@@ -79,7 +79,7 @@ type run struct {
 // New returns the command.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stream train|query|dedup [HOST:PORT] [flags]", Short: "feed a stream to a filter or sketch, or ask it", Long: help, Args: cobra.ExactArgs(1),
+		Use: "stream train|query|dedup [HOST:PORT] [flags]", Short: "feed a stream to a filter or sketch, or query it", Long: help, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%q is not train, query or dedup", args[0])
 		},
@@ -152,7 +152,7 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	rate := func() float64 { return float64(r.done) / max(time.Since(began).Seconds(), 1e-3) }
 	batches, failed := r.open(ctx, in)
 	for b := range batches {
-		// What is under way when the user interrupts is finished.
+		// A batch under way is finished when the user interrupts.
 		if err = r.handle(context.WithoutCancel(ctx), b); err == nil && b.done != nil {
 			err = b.done()
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
-// sections are those of INFO that are shown.
+// sections are the sections of INFO that are shown.
 const sections = "server clients memory persistence stats replication cluster keyspace fbf"
 
 // sample is what the server said at a time.

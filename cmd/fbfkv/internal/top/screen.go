@@ -54,7 +54,7 @@ func (sc *screen) title(s *sample, problem error) string {
 		duration(time.Duration(f.Number("uptime_in_seconds"))*time.Second), f["appendfsync"])
 }
 
-// figures are those of the whole server.
+// figures are the lines about the whole server.
 func figures(s, before *sample) []string {
 	f := s.fields
 	ids, of := 0.0, ""

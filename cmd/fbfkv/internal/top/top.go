@@ -20,9 +20,9 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const help = `Shows what a server does, live: operations and duplicates absorbed, latency, each
-table's window as its generations, memory, disk and slow operations. q or Ctrl-C ends
-it. Where the output is no terminal, it prints the figures of one interval once.
+const help = `Shows a server live: operations and absorbed duplicates, latency, each table's window
+as its generations, memory, disk and slow operations. q or Ctrl-C ends it. Into a file
+or a pipe it prints the figures of one interval once.
 
 The user needs permission to run INFO, and SLOWLOG for the slow operations. Set the
 password in the environment variable ` + connect.PasswordVariable + `, as for redis-cli.`
@@ -55,7 +55,7 @@ func New() *cobra.Command {
 }
 
 // watch shows the server until it is told to end. Only the first answer must come: from
-// then on a server that is gone is waited for.
+// then on it waits for a server that is gone.
 func watch(client *connect.Client, addr string, interval time.Duration, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -127,7 +127,7 @@ func live(ctx context.Context, client *connect.Client, sc *screen, shown *sample
 			if problem = explain(a.err); problem == nil {
 				before, shown = shown, a.sample
 			} else {
-				before = nil // no rates without what was there before
+				before = nil // no rates without figures from before
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func draw(file *os.File, sc *screen, s, before *sample, problem error) error {
 }
 
 // takeTerminal turns to another screen of the terminal, and lets keys come one by one
-// if the input is a terminal, too. restore takes that back.
+// if the input is a terminal as well. restore undoes both.
 func takeTerminal(file *os.File) (restore func(), keys <-chan byte) {
 	pressed := make(chan byte)
 	in := int(os.Stdin.Fd())

@@ -21,16 +21,16 @@ import (
 const exportHelp = `Writes the counters of a running fbfkv server to standard output, with their expiries:
 
   resp     SET key value [PXAT ms], for redis-cli --pipe into a Redis or another fbfkv
-  csv      a line key,value,expires_unix_ms; the first one names the columns
-  ndjson   an object {"key":…,"value":…,"expires_unix_ms":…} a line. A key that is not
-           UTF-8 is there as "key_base64" instead
+  csv      lines key,value,expires_unix_ms; the first one names the columns
+  ndjson   an object {"key":…,"value":…,"expires_unix_ms":…} per line. A key that is not
+           UTF-8 becomes "key_base64"
 
 With --dir it reads a data directory that no server has open, and changes nothing there. If the
 op log is damaged it reads up to the damage, says so, and the exit status is 2. Filters and
 sketches are left out. The directory of a cluster's node is refused: the other nodes have it all.
 
 Filters are skipped, and listed on standard error. A counter that changes meanwhile is
-written as it was at some moment; it may be there twice. The exit status is 0, 2 if
+written as it was at some moment, perhaps twice. The exit status is 0, 2 if
 keys were skipped, 130 after Ctrl-C, otherwise 1. Set the password in the environment
 variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 
@@ -38,7 +38,7 @@ variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 const maxBuffered = 256 << 10
 
 // formats are the ways to write a counter that expires at a time in Unix milliseconds,
-// -1: never. What they return has written the header, if there is one.
+// -1: never. They write the header, if there is one, and return the function.
 var formats = map[string]func(*bufio.Writer) func(key string, value, expires int64) error{
 	"resp": asRESP, "csv": asCSV, "ndjson": asNDJSON,
 }

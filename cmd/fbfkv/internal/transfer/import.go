@@ -20,12 +20,11 @@ SOURCE is redis://user@host:port/database, or rediss://… for TLS. Its password
 environment variable ` + connect.SourceVariable + ` or in the file of --source-password-file;
 other users of the machine could read one in SOURCE.
 
-It only sets what does not exist yet, and adds to nothing. So it may be run again
-at any time, also after it broke off: what is there is left alone and counted. With
---replace it sets those as well; it deletes none. It skips keys whose value is no signed
-64-bit integer and that are no filters of RedisBloom, and lists them. Clients may use
-both servers meanwhile, but nothing follows what they change in the source after it was
-read.
+It only sets counters that do not exist yet. So it may be run again at any time, also after
+it broke off: existing counters are left alone. With --replace it overwrites them as well;
+it deletes none. It skips, and lists, keys that are neither a signed 64-bit integer nor a
+filter of RedisBloom. Clients may use both servers meanwhile, but later changes in the
+source are not copied.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
 Ctrl-C, otherwise 1. The flags of the user are those of fbfkv; set the password in the
@@ -71,7 +70,7 @@ func NewImport() *cobra.Command {
 
 // addFlags declares what both commands have.
 func addFlags(cmd *cobra.Command, w *walk, server *connect.Flags) {
-	cmd.Flags().StringVar(&w.match, "match", "*", "copy only keys that match a pattern, as SCAN's")
+	cmd.Flags().StringVar(&w.match, "match", "*", "copy only keys that match a pattern, like SCAN's")
 	server.Add(cmd.Flags())
 }
 
@@ -137,7 +136,7 @@ func (m *importer) sourcePassword() (string, error) {
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
 
-// checkServers refuses a target that is no fbfkv server, and a source that would give
+// checkServers refuses a target that is not an fbfkv server, and a source that would give
 // only some of its keys.
 func (m *importer) checkServers() error {
 	target, err := describe(m.target)
@@ -161,8 +160,8 @@ func (m *importer) checkServers() error {
 	return nil
 }
 
-// write sets the counters of a page. What is under way when the user interrupts is
-// finished, so that the count is right.
+// write sets the counters of a page. A page under way is finished when the user interrupts,
+// so that the count is right.
 func (m *importer) write(p page) error {
 	sets, from := make([][]any, 0, len(p.records)), make([]*record, 0, len(p.records))
 	age := time.Since(p.asked).Milliseconds()

@@ -46,7 +46,7 @@ type record struct {
 	expiry     int64 // as the expiry command answers: in ms, -1: none, -2: no such key
 }
 
-// counter returns the value as an integer, or why it is none.
+// counter returns the value as an integer, or the reason why it is not one.
 func (r *record) counter() (n int64, why string) {
 	if r.err != nil {
 		return 0, "not a string"
