@@ -38,7 +38,7 @@ func TestLoginDelays(t *testing.T) {
 	} else {
 		done()
 	}
-	for i := range 3 * maxSources {
+	for i := range maxSources + 300 {
 		_, done := g.failed(origin{source: fmt.Sprint(i)}, now)
 		done()
 	}
@@ -90,7 +90,7 @@ func TestLoginGuardIsBounded(t *testing.T) {
 	var g loginGuard
 	now := time.Now()
 	var done []func()
-	for i := range 3 * maxSources {
+	for i := range maxSources + 300 {
 		_, d := g.failed(origin{source: fmt.Sprint(i)}, now)
 		done = append(done, d)
 		g.trust(origin{source: fmt.Sprint(i)}, now)

@@ -146,12 +146,12 @@ func (p *clientProgram) hangs() bool {
 	select {
 	case <-p.done:
 		return false
-	case <-time.After(patience):
+	case <-time.After(time.Minute):
 	}
 	p.cmd.Process.Signal(syscall.SIGABRT)
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(time.Minute):
 		p.cmd.Process.Kill()
 		<-p.done
 	}

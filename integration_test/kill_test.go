@@ -24,7 +24,7 @@ var killPoints = []struct {
 	passes int
 }{
 	{"before-commit", 400}, {"after-commit", 400},
-	{"snapshot", 32}, {"before-rename", 32}, {"after-rename", 32}, {"before-trim", 32}, {"trim", 32},
+	{"snapshot", 12}, {"before-rename", 12}, {"after-rename", 12}, {"before-trim", 12}, {"trim", 12},
 }
 
 // TestKillPoints kills the server with SIGKILL at named instants around commits,
@@ -131,7 +131,7 @@ func (k *retriers) start() {
 				select {
 				case <-k.stop:
 					return
-				default:
+				case <-time.After(time.Millisecond): // the others need the processor
 				}
 				if err := k.send(c, fmt.Sprintf("%d-%d", n, i)); err != nil {
 					k.s.t.Errorf("client %d: %v", n, err)

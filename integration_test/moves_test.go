@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var moveCount = flag.Int("cluster.moves", 4, "how often TestPartitionsMove has partitions move and kills something meanwhile")
+var moveCount = flag.Int("cluster.moves", 2, "how often TestPartitionsMove has partitions move and kills something meanwhile")
 
 // moveLoad counts on many keys until it is stopped. Every operation is sent until it is answered.
 type moveLoad struct {
@@ -34,7 +34,7 @@ type moveLoad struct {
 const moveKeys = 64
 
 // movePause is between two operations of a client.
-const movePause = 2 * time.Millisecond
+const movePause = 5 * time.Millisecond
 
 // operation returns the key and the id of a client's operation.
 func (l *moveLoad) operation(client, i int) (key, opid string) {

@@ -19,9 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Waiting for something that must come is bounded by patience: long enough for
-// a loaded machine and the race detector, so that only a hang exceeds it.
-const patience = time.Minute
+// Waiting for something that must come is bounded by patience: long enough for a machine with a load of 30 and for
+// the race detector, so that only a hang exceeds it.
+const patience = 3 * time.Minute
 
 // server is the program on a data directory of its own. It may be stopped,
 // killed and started again, on another port each time; clients made by its
@@ -296,13 +296,15 @@ func tail(s string, n int) string {
 	return "…" + s[len(s)-n:]
 }
 
-// eventually waits until a condition holds, and fails the test if it does not
-// within limit.
+// eventually waits until a condition holds, and fails the test if it does not within limit. It asks ever less often, since
+// to look takes a process in many tests.
 func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); !holds(); time.Sleep(10 * time.Millisecond) {
+	pause := 10 * time.Millisecond
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", limit, what)
 		}
+		pause = min(pause*5/4, 100*time.Millisecond)
 	}
 }

@@ -340,7 +340,7 @@ func TestClose(t *testing.T) {
 	select {
 	case err := <-closed:
 		must(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(50 * time.Second): // did it wait for the other side, it would take over a minute
 		t.Fatal("it does not close")
 	}
 	eventually(t, "no goroutine is left", func() bool {
