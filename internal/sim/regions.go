@@ -18,6 +18,8 @@ import (
 const (
 	regionCount = 3
 	regionKeys  = 20
+	// twoClusters is how probable it is that another region is a cluster as well, of two shards.
+	twoClusters = 0.2
 	// maxRegions is how many there may be in the life of a world: numbers are never given again.
 	maxRegions = 14
 )
@@ -144,8 +146,11 @@ func (s *regionsWorld) tune(o *store.Options) { o.LogFileSize, o.RegionBacklog =
 func (s *regionsWorld) found() {
 	for i := range regionCount {
 		shards := 0
-		if i == 0 {
+		switch {
+		case i == 0:
 			shards = s.options.Shards
+		case i == 1 && s.options.Shards > 0 && s.w.Chance(twoClusters):
+			shards = 2
 		}
 		if !s.operator().add(s.build(shards), true) {
 			return

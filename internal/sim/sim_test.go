@@ -27,7 +27,7 @@ var (
 	faults   = flag.Int("sim.faults", max(10, 40/raced.Slowdown), "how many faults strike")
 	every    = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
 	only     = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
-	work     = flag.String("sim.work", "", "what clients of a cluster do, separated by commas, and not everything")
+	work     = flag.String("sim.work", "", "what clients do, separated by commas, and not everything")
 	shards   = flag.Int("sim.shards", 1, "how many shards of three nodes a cluster has")
 	swarm    = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
 	trace    = flag.Bool("sim.trace", false, "write the log to standard error as it grows")

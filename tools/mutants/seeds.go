@@ -61,7 +61,7 @@ func meetSeeds(some []mutant, dir string, budget time.Duration) error {
 // scenarios are those of the simulator that run a mutant's code.
 func (m mutant) scenarios() string {
 	switch {
-	case strings.HasPrefix(m.file, "regions/"):
+	case strings.HasPrefix(m.file, "regions/"), strings.HasPrefix(m.file, "store/region"), strings.HasPrefix(m.file, "store/part/"):
 		return "regions,regioncluster"
 	case strings.HasPrefix(m.file, "cluster/"):
 		return "cluster"
