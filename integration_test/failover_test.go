@@ -51,10 +51,7 @@ type failovers struct {
 func startFailovers(t *testing.T, nodes int) *failovers {
 	f := &failovers{t: t, all: startCluster(t, nodes, "--cluster-node-timeout", "2000")} // on a busy machine: no failovers but ours
 	f.shards = byShard(t, f.all...)
-	for _, shard := range f.shards {
-		c := leaderOf(t, shard...).dial()
-		c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
-	}
+	changeTables(t, f.all[0], "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
 	var starting sync.WaitGroup
 	for _, start := range clientLoads(t) {
 		l := &clientLoad{name: start.name}

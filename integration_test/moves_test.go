@@ -160,9 +160,7 @@ func TestPartitionsMove(t *testing.T) {
 	operate(t, 0, "is complete", append([]string{"create", "--partitions", "8"}, addresses(one...)...)...)
 	only, _ := redisAsk(one[0], "CLUSTER", "MYSHARDID")
 	operate(t, 1, "is the only one that can have partitions", "rebalance", "--empty", only, any)
-	if _, err := redisAsk(leaderOf(t, one...), "CTABLE", "ALTER", "default", "WINDOW", 3600000); err != nil {
-		t.Fatal(err)
-	}
+	changeTables(t, one[0], "ALTER", "default", "WINDOW", 3600000)
 	l := startMoveLoad(t, clusterClient(t, one...), 4)
 	operate(t, 0, "form a new shard", "add-node", "--new-shard", strings.Join(addresses(two...), ","), any)
 	id := shardsOf(t, one[0])[1]

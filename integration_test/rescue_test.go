@@ -16,9 +16,7 @@ func TestShardsAreRestored(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 4)
 	operate(t, 0, "is complete", append([]string{"create", "--replicas", "1"}, addresses(all...)...)...)
-	if _, err := redisAsk(all[0], "CTABLE", "CREATE", "kept", "PREFIX", "kept"); err != nil {
-		t.Fatal(err)
-	}
+	changeTables(t, all[0], "CREATE", "kept", "PREFIX", "kept")
 	ids, shards := shardsOf(t, all[0]), byShard(t, all...)
 	countsEverywhere(t, clusterClient(t, all...), "a", 1)
 	dir := t.TempDir()

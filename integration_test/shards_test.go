@@ -52,6 +52,19 @@ func tablesOf(t *testing.T, s *server) (names []string) {
 	return names
 }
 
+// changeTables sends CTABLE to a node of a cluster, until it need not be sent again: on a busy machine a group may have no
+// leader at any time.
+func changeTables(t testing.TB, s *server, args ...any) {
+	t.Helper()
+	eventually(t, patience, fmt.Sprint("CTABLE ", args), func() bool {
+		_, err := redisAsk(s, append([]any{"CTABLE"}, args...)...)
+		if err != nil && !strings.HasPrefix(err.Error(), "TRYAGAIN") {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 // TestShardsAnswerForThemselves: what concerns no key concerns the node that is asked, as in Redis Cluster; what
 // concerns keys of several slots is refused, and the helpers of clients divide it.
 func TestShardsAnswerForThemselves(t *testing.T) {
