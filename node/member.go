@@ -382,8 +382,8 @@ func (n *member) look() {
 	}
 }
 
-// lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if there
-// is none, "" if there never was one.
+// lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if it has
+// no leader now, "" if it never had one.
 func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status, was *commands.ClusterView) (leader string) {
 	self := n.directory.ID()
 	s.Ready, s.Term = status.Leads, status.Term
@@ -424,8 +424,8 @@ func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, st
 	return leader
 }
 
-// lookAtOther fills in what this node has heard of another shard, and returns who leads it or was the
-// last to; "" if nobody has said so yet.
+// lookAtOther fills in what this node knows of another shard, and returns its present or last leader;
+// "" if none is known yet.
 func (n *member) lookAtOther(s *commands.ClusterShard, c cluster.Configuration) (leader string) {
 	told, heard, known := n.leaders.Of(s.ID)
 	for _, m := range c.Of(s.ID) {

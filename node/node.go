@@ -55,7 +55,7 @@ type Node struct {
 	o       Options
 	st      *store.Store
 	member  *member    // nil: it stands alone
-	regions *regionEnd // nil: it is a node that is no member of a cluster yet
+	regions *regionEnd // nil: the node is not a member of a cluster yet
 }
 
 // Open opens the data directory. Its server is not there yet.

@@ -9,7 +9,7 @@ func (w *worker) serveAlone(c *polled) {
 		go w.loop.serveAlone(c)
 		return
 	}
-	// What went before was answered: it must not be executed with this again.
+	// The requests before this one are answered and must not be executed again.
 	w.round.Reset()
 	w.guard(c, (*worker).carryOut)
 	c.held = nil
@@ -57,8 +57,8 @@ func (c *polled) gone() bool {
 	return c.last
 }
 
-// dedicate gives a connection a goroutine of its own, since it is to be sent more
-// than replies: it monitors.
+// dedicate gives a connection a goroutine of its own, because a monitor is sent more
+// than replies.
 func (w *worker) dedicate(c *polled) {
 	s := w.loop.server
 	w.loop.forget(c)

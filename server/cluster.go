@@ -24,7 +24,7 @@ type ClusterConfig struct {
 	NodeTimeout time.Duration // how long a node may be silent
 	Secret      string        // "" if there is none
 	TLS         bool          // nodes prove with certificates who they are
-	// What other nodes and clients are told; "" and 0: what the node finds by itself.
+	// The addresses for other nodes and clients; "" and 0: the node finds them by itself.
 	AnnounceIP       string
 	AnnounceHostname string
 	AnnouncePort     int

@@ -16,8 +16,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// Config holds the value of every setting. What a field means, its unit, range
-// and default stand in the settings table, where each is declared once;
+// Config holds the value of every setting. The settings table declares the meaning,
+// unit, range and default of each field once;
 // DefaultConfig returns the defaults. A Config that was handed to a Server does
 // not change any more: CONFIG SET puts a new one in its place.
 type Config struct {

@@ -32,8 +32,8 @@ func (f Faults) Error() string { return strings.Join(f, "\n") }
 // Of several lines with one setting the last counts; those of a Repeatable one
 // add up. Included files are read where their line stands; a relative path is
 // relative to the directory that the server is started in, and a pattern that
-// nothing matches includes nothing. What is there for Redis alone is in
-// Directives.
+// nothing matches includes nothing. Directives lists the settings that only Redis
+// has.
 //
 // An error is of type Faults: it names the file and line of each. c is then what
 // the other lines say.

@@ -74,8 +74,8 @@ func (c *dedicated) serve() {
 	}
 }
 
-// loop serves round after round, beginning with what was read before and what
-// was not yet sent.
+// loop serves round after round, beginning with requests already read and replies
+// not yet sent.
 func (c *dedicated) loop() error {
 	c.phase.Store(phaseWorking)
 	if err := c.round(); err != nil {
@@ -100,7 +100,7 @@ func (c *dedicated) loop() error {
 }
 
 // round carries out every complete request in the buffer. Requests before one
-// that is no RESP are carried out and answered.
+// that is not RESP are carried out and answered.
 func (c *dedicated) round() error {
 	var protocol error
 	for {

@@ -20,7 +20,7 @@ import (
 //	epoll: all ready connections → read each once → ONE commands.Round,
 //	one batch, one commit → each connection's replies with one write
 //
-// Workers take turns. Whoever has one waits for events, reads and parses, lets the
+// Workers take turns. The worker with the turn waits for events, reads and parses, lets the
 // store decide and answers, and so on: nobody need be woken. The more clients wait,
 // the fuller the rounds. While the load is low there is one turn for two processors,
 // for small rounds on all of them cost more than full ones on some. A worker

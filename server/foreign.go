@@ -31,7 +31,7 @@ var ignored, refused = Verdict{}, Verdict{Refused: true}
 // only refuses all values but one.
 func only(value string) Verdict { return Verdict{true, value} }
 
-// accepts reports whether the directive may stand in a file with these words. An
+// accepts reports whether a file may have the directive with these words. An
 // empty one leaves a directive unset, in Redis too.
 func (v Verdict) accepts(words []string) bool {
 	value := strings.Join(words, " ")
@@ -111,7 +111,7 @@ const (
 	sessions      = "cannot be changed: clients may resume TLS sessions with a ticket for some days"
 )
 
-// Directives are those of Redis 6 to 8 and of Valkey to 9, and our own of old. It does not change.
+// Directives are the directives of Redis 6 to 8 and of Valkey to 9, and our former ones. The list does not change.
 var Directives = []Directive{
 	{"replicaof", noReplication, only("no one")},
 	{"slaveof", noReplication, only("no one")},

@@ -179,7 +179,7 @@ func (k kind) must(hold func(c *Config) error) kind {
 	return k
 }
 
-// always makes a kind that has this value whatever is asked for.
+// always makes a kind with a fixed value, which a file cannot change.
 func (k kind) always(name, value string) kind {
 	parse := k.parse
 	k.parse = func(c *Config, words []string) error {

@@ -125,8 +125,8 @@ func (w *worker) pass() {
 	}
 }
 
-// passOn gives a turn that somebody gave up, or that was added, to whoever takes it.
-// The giver counts who takes it as no longer idle, so that no two givers count on the
+// passOn gives a turn that a worker gave up, or that was added, to the worker that takes it.
+// The giver counts the taker as no longer idle, so that no two givers count on the
 // same worker.
 func (l *eventLoop) passOn() {
 	if l.idle.Add(-1) < 0 && !l.done.Load() {

@@ -33,7 +33,7 @@ type polled struct {
 	mu sync.Mutex // held to close fd, and to use it without owning the connection
 	fd int        // -1: closed
 
-	// What follows is the owner's.
+	// The fields below belong to the owner.
 	readable bool         // the socket, or tls, may hold bytes or the end of the stream
 	received bool         // the socket was read from since Read began; for tls
 	last     bool         // no event will come any more: read to the end

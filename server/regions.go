@@ -132,7 +132,7 @@ func DialRegion(ctx context.Context, c *Config, certificates *TLS, address strin
 func clientOf(own *tls.Config, name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion, CipherSuites: own.CipherSuites,
-		// The other region chooses by what it trusts; ours must not stay silent because its list is long.
+		// The other region decides which authorities it trusts; show it our certificate, whatever its list says.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own.Certificates[0], nil },
 		InsecureSkipVerify:   true, // VerifyConnection does more
 		VerifyConnection: func(s tls.ConnectionState) error {
@@ -145,8 +145,8 @@ func clientOf(own *tls.Config, name string) *tls.Config {
 }
 
 // RegionUnsafe says why a server with these settings and users must not be a region, nil if it
-// may: whoever reaches it could pose as another region, and read what is counted; and whoever has the
-// password that regions tell each other could do more than read.
+// may: anyone who reaches it could pose as another region, and read the counters; and a holder of the
+// password that regions give each other could do more than read.
 func (c *Config) RegionUnsafe(users *acl.Users) error {
 	mutual := c.TLS.Port != 0 && c.Port == 0 && c.TLS.AuthClients == "yes"
 	if mutual || !slices.ContainsFunc(c.Bind, isPublic) {
@@ -157,7 +157,7 @@ func (c *Config) RegionUnsafe(users *acl.Users) error {
 		lacks = append(lacks, "requirepass, or users and no access for default")
 	}
 	if !slices.ContainsFunc(users.List(), mayOnlyPull) {
-		lacks = append(lacks, "a user with a password for the other regions, who may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull and ACL SAVE or CONFIG REWRITE, or "+
+		lacks = append(lacks, "a user with a password for the other regions, which may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull and ACL SAVE or CONFIG REWRITE, or "+
 			"the line 'user peer on >PASSWORD +region.pull' of the configuration or the aclfile")
 	}
 	if r := &c.Region; !r.TLS || r.Password != "" { // else its certificate may do
@@ -172,7 +172,7 @@ func (c *Config) RegionUnsafe(users *acl.Users) error {
 		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "), strings.Join(lacks, "; and "))
 }
 
-// mayOnlyPull reports whether who has the user's password can read a region, and do nothing else.
+// mayOnlyPull reports whether a user can read a region, and do nothing else.
 func mayOnlyPull(u *acl.User) bool {
 	return u.On() && !u.NoPass() && len(u.Passwords()) > 0 && u.MayOnly("region.pull", func(c acl.Command) bool {
 		return slices.Contains(c.Categories, "connection") && !slices.Contains(c.Categories, "dangerous")

@@ -15,7 +15,7 @@ import (
 	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
-// OpenUsers returns the users that the settings define, with those of aclfile.
+// OpenUsers returns the users that the settings and the aclfile define.
 // An error is one line that says where what is wrong.
 func (c *Config) OpenUsers() (*acl.Users, error) {
 	if c.ACLFile != "" && len(c.Users) > 0 {

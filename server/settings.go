@@ -28,7 +28,7 @@ type Setting struct {
 	// Repeatable settings may stand on several lines, whose words add up.
 	Repeatable bool
 	// Fixed settings have one value; others are accepted without effect. They exist
-	// for clients that ask and for files made for Redis, and do not stand in the help
+	// for clients that ask and for files made for Redis, and are not in the help
 	// text.
 	Fixed bool
 

@@ -345,7 +345,7 @@ type TLSConfig struct {
 	AuthClients       string // yes, no or optional
 	Protocols         TLSProtocols
 	Ciphers           TLSCiphers
-	// What a handshake may use.
+	// The limits of a handshake.
 	HandshakeTimeout time.Duration
 	MaxHandshakes    int
 }
@@ -480,9 +480,9 @@ var opensslNames = map[string]uint16{
 	"ECDHE-RSA-CHACHA20-POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 }
 
-// parseTLSCiphers checks a list of suites. What OpenSSL would make of its other
-// words (HIGH, !SHA1) cannot be said with crypto/tls, so they are refused; but
-// DEFAULT:!MEDIUM, which stands in redis.conf, excludes nothing that is offered.
+// parseTLSCiphers checks a list of suites. It refuses OpenSSL's other words (HIGH,
+// !SHA1), which crypto/tls cannot express; but DEFAULT:!MEDIUM, as in redis.conf,
+// excludes no suite that is offered.
 func parseTLSCiphers(s string) (TLSCiphers, error) {
 	if _, err := TLSCiphers(s).suites(); err != nil {
 		return "", err

@@ -101,7 +101,7 @@ func (w *worker) run() {
 }
 
 // handBack gives up connections that the round left unfinished. A worker without a
-// turn gives up all, for it has to wait for one, and whoever has it may be waiting for
+// turn gives up all: it must wait for the turn, and the worker that has it may be waiting for
 // events. One that shares the load gives up some, for others may have less to do: those
 // that it had no room for, and half of those that have more to be done.
 func (w *worker) handBack() {
@@ -229,7 +229,7 @@ func (w *worker) gather(c *polled) {
 		return
 	}
 	if c.held != nil {
-		return // it comes before what follows it, and is still in the buffer
+		return // it comes before later replies, and is still in the buffer
 	}
 	if w.round.Pending() >= maxRound {
 		c.starved = c.more || c.readable

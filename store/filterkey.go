@@ -84,7 +84,7 @@ func (o FilterOptions) Validate() error {
 	case o.Past < 0 || o.Past > 64:
 		return fmt.Errorf("%w: PAST must be 1 to 64", ErrOption)
 	case o.Refresh < 10*time.Millisecond || o.Refresh > MaxWindow:
-		return fmt.Errorf("%w: REFRESH must be 10 to %d milliseconds", ErrOption, MaxWindow.Milliseconds())
+		return fmt.Errorf("%w: REFRESH must be 10ms to 366d", ErrOption)
 	}
 	return nil
 }

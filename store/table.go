@@ -199,7 +199,7 @@ func (o TableOptions) Validate() error {
 	case o.IDTime > IDTimeAuto:
 		return fmt.Errorf("%w: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS", ErrOption)
 	case o.Skew < 0 || o.Skew > MaxSkew:
-		return fmt.Errorf("%w: SKEW must be 0 to %d milliseconds", ErrOption, MaxSkew.Milliseconds())
+		return fmt.Errorf("%w: SKEW must be 0 to 1h", ErrOption)
 	case o.Overload > OverloadDegrade:
 		return fmt.Errorf("%w: OVERLOAD must be REFUSE or DEGRADE", ErrOption)
 	case o.Regions > RegionsNone:

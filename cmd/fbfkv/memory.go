@@ -11,8 +11,8 @@ const (
 	// idlePeriod is for how long no garbage collection must have been needed until
 	// what a load left behind is given back. At load there are some a second.
 	idlePeriod = 5 * time.Second
-	// minGiveBack is how many bytes are worth a collection, at least, and
-	// 1/giveBackShare of what is alive: its cost grows with that.
+	// A collection must promise at least minGiveBack bytes, and 1/giveBackShare
+	// of the live heap, with which its cost grows.
 	minGiveBack   = 8 << 20
 	giveBackShare = 4
 	// minGarbage is how many bytes of garbage there may always be, and minGCPercent the least of

@@ -26,7 +26,7 @@ const leastClients = 32
 // streams, the log, listeners, those who ask for metrics, and the event loops.
 func ownFiles() int { return 64 + 4*runtime.GOMAXPROCS(0) }
 
-// divideFiles divides limit descriptors when maxClients are asked for.
+// divideFiles divides limit descriptors; the settings ask for maxClients.
 func divideFiles(limit, own, maxClients int) fileBudget {
 	most := max(limit-own-persistence.MinOpenFiles, leastClients)
 	left := limit - own - min(max(maxClients, leastClients), most)

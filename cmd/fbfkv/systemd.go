@@ -14,9 +14,9 @@ func tell(state string, log *logging) {
 }
 
 // keepWatchdog tells systemd's watchdog, if there is one, that the server is
-// well, until the returned func is called. What it says is tried before: reading
-// the figures needs every partition's lock, so that a server that hangs is
-// restarted, and what was acknowledged is on disk.
+// well, until the returned func is called. It checks that first: reading the
+// figures needs every partition's lock, so a server that hangs is restarted, and
+// everything acknowledged is on disk.
 func keepWatchdog(st *store.Store, log *logging) (stop func()) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
