@@ -317,7 +317,9 @@ func (c *clusterWorld) awaitAnswers(since string) {
 		for !send(r, time.Second) && c.w.Failure() == "" {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
-				c.w.Fail("stuck: %s is not answered a minute after %s", o.Key, since)
+				replies, from, err := r.Send(o.Key, time.Second, o.command())
+				c.w.Fail("stuck: %s is not answered a minute after %s, but %v by %s, %v", o.Key, since, replies, from, err)
+				c.administrator().describe()
 			}
 			for _, m := range c.machines {
 				m.Start()

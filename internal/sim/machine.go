@@ -187,7 +187,7 @@ func (l *Life) Dead() bool { return l.dead.Load() }
 func (l *Life) Hurt() { l.hurt.Store(true) }
 
 // Listen opens a port of the machine.
-func (l *Life) Listen(port int) net.Listener { return l.Machine.World.Network.listen(l.Machine, port) }
+func (l *Life) Listen(port int) net.Listener { return l.Machine.World.Network.listen(l, port) }
 
 // Dial opens a connection to another machine.
 func (l *Life) Dial(ctx context.Context, to string) (net.Conn, error) {

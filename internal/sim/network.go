@@ -88,9 +88,16 @@ type listener struct {
 	once    sync.Once
 }
 
-func (n *Network) listen(m *Machine, port int) *listener {
+// listen opens a port for a process. One that has died has no network any more, and takes no port from the next one.
+func (n *Network) listen(by *Life, port int) *listener {
+	m := by.Machine
 	l := &listener{network: n, owner: m, address: m.address(port), queue: make(chan *connection, 256), closed: make(chan struct{})}
 	n.mu.Lock()
+	if by.Dead() {
+		n.mu.Unlock()
+		_ = l.Close() // never fails
+		return l
+	}
 	n.listeners[l.address] = l
 	delete(n.dark, m)
 	n.mu.Unlock()
