@@ -312,16 +312,16 @@ func (r *crashRun) again(d *crashDisk) error {
 		if err != nil {
 			return err
 		}
-		if d.isCut() != nil {
-			return nil
-		}
 		if op.ack.at == 0 || applied {
 			op.values = nil // those that were answered are not known here
 		}
-		op.ack = crashAck{at: math.MaxInt64, always: true}
-		if applied {
+		if applied { // also if it is the one at which the power fails
 			op.epoch = epoch // a FLUSHALL after it may be lost
 		}
+		if d.isCut() != nil {
+			return nil
+		}
+		op.ack = crashAck{at: math.MaxInt64, always: true}
 		if applied && r.fsync != Always {
 			op.ack = crashAck{} // nothing was promised yet
 		}
