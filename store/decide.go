@@ -27,6 +27,12 @@ func (x *decider) turn(op *Op) error {
 
 // log writes an outcome into the partition's section of this batch and redoes it.
 func (x *decider) log(p *partition, e *entry) {
+	x.copied = *e // else each entry would need memory of its own, as redo is called through a table
+	x.logKept(p, &x.copied)
+}
+
+// logKept is log of an entry that is not on the stack.
+func (x *decider) logKept(p *partition, e *entry) {
 	if p.draft.first == 0 {
 		p.at, p.draft.first = x.at(p), p.seq+1
 		p.draft.section = beginSection(p.draft.section[:0], p.at)
@@ -289,7 +295,7 @@ func (x *decider) logApply(r *ref, e *entry) {
 	if r.dismissed {
 		r.t.figures.Dismissed++
 	}
-	x.log(r.p, e)
+	x.logKept(r.p, e)
 	r.p.draft.inserted = true
 	r.p.draft.twins.add(r.hash)
 }

@@ -15,43 +15,6 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// entryKind is the kind of a log entry: one outcome of Decide.
-type entryKind uint8
-
-// The kinds of log entries. Values are part of the format (FORMAT.md).
-const (
-	entryApply    entryKind = 1  // an idempotent operation was applied: post-image and opid
-	entrySet      entryKind = 2  // post-image of a counter, without an opid
-	entryDelete   entryKind = 3  // tombstone
-	entryControl  entryKind = 4  // a table's filter: refresh, growth, denial … (an fbf.Event)
-	entryTighten  entryKind = 5  // a table's filter is to test at ERROR/n from now on
-	entryCatalog  entryKind = 6  // the tables, whole
-	entryFlush    entryKind = 7  // FLUSHALL
-	entryCreate   entryKind = 8  // a key that holds an object was created
-	entryChange   entryKind = 9  // an object changed, as its type says
-	entryExpire   entryKind = 10 // the expiry of a key changed; of a counter with its post-image
-	entryIncr     entryKind = 11 // an increment without an opid: delta and post-image
-	entryJump     entryKind = 12 // the directory is another incarnation, and sequences go on higher up
-	entryFragment entryKind = 13 // a fragment of a large change of an object
-	entryLast     entryKind = 14 // the last fragment: the object changed
-	entryDrop     entryKind = 15 // fragments whose last one never came are dropped
-	entryRemember entryKind = 16 // an idempotent operation on an object was applied: its opid
-	entryAdopt    entryKind = 17 // another shard's partition takes the place of this one
-	entryVacate   entryKind = 18 // another shard has the partition now: all of it goes
-	entryHandOver entryKind = 19 // the last one of a partition that is handed over, or that this is taken back
-	entryMerge    entryKind = 20 // other regions changed a counter: its parts as they are now (part.Delta)
-	entryHeard    entryKind = 21 // another region applied an idempotent operation: its opid
-	entryTakeBack entryKind = 22 // what was applied here, and elsewhere first, is taken back, or is owed
-	entryCursor   entryKind = 23 // how far the log of another region has been taken
-	entryRegions  entryKind = 24 // the regions, whole
-	entryForget   entryKind = 25 // the parts of a key that does not exist, and whose end all regions know, go
-	entrySpent    entryKind = 26 // take-backs of the own part that all regions know are forgotten
-	entryOwed     entryKind = 27 // another region is to take operations back, or they are not owed any more
-	entryLevelled entryKind = 28 // a region has all that is known of one that was removed
-	entryHeir     entryKind = 29 // an heir changed the part of a region that was removed: all parts as they are now
-	entryPaid     entryKind = 30 // what this region owed of a counter is taken back
-)
-
 // entryFlags modify an entry.
 type entryFlags uint8
 
@@ -115,60 +78,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 	// One append each: the two read as one would wait for the flags' store.
 	dst = append(dst, byte(e.kind))
 	dst = append(dst, byte(e.flags))
-	switch e.kind {
-	case entryApply, entryRemember:
-		dst = binary.AppendUvarint(dst, uint64(e.table))
-		from := len(dst)
-		dst = seen.AppendOp(dst, e.key, e.id, e.delta, e.value)
-		e.packed = dst[from:]
-	case entrySet:
-		dst = coding.AppendBytes(dst, e.key)
-		dst = binary.AppendVarint(dst, e.value)
-	case entryIncr:
-		dst = coding.AppendBytes(dst, e.key)
-		dst = binary.AppendVarint(dst, e.delta)
-		dst = binary.AppendVarint(dst, e.value)
-	case entryDelete:
-		dst = coding.AppendBytes(dst, e.key)
-	case entryExpire:
-		dst = coding.AppendBytes(dst, e.key)
-		dst = append(dst, byte(e.typ))
-		if !e.typ.isObject() {
-			dst = binary.AppendVarint(dst, e.value)
-		}
-	case entryControl:
-		dst = binary.AppendUvarint(dst, uint64(e.table))
-		dst = coding.AppendBytes(dst, e.id)
-	case entryTighten:
-		dst = binary.AppendUvarint(dst, uint64(e.table))
-		dst = binary.AppendVarint(dst, e.value)
-	case entryCatalog:
-		dst = coding.AppendBytes(dst, e.id)
-	case entryFlush, entryVacate, entryHandOver:
-		dst = binary.AppendVarint(dst, e.value)
-	case entryAdopt:
-		dst = binary.AppendVarint(dst, e.value)
-		dst = coding.AppendBytes(dst, e.id)
-	case entryJump:
-		dst = binary.AppendUvarint(dst, uint64(e.delta))
-		dst = binary.AppendVarint(dst, e.value)
-	case entryCreate, entryChange:
-		dst = coding.AppendBytes(dst, e.key)
-		dst = append(dst, byte(e.typ))
-		dst = coding.AppendBytes(dst, e.id)
-	case entryFragment:
-		dst = binary.AppendUvarint(dst, uint64(e.delta))
-		dst = coding.AppendBytes(dst, e.id)
-	case entryLast:
-		dst = coding.AppendBytes(dst, e.key)
-		dst = append(dst, byte(e.typ))
-		dst = binary.AppendUvarint(dst, uint64(e.delta))
-		dst = coding.AppendBytes(dst, e.id)
-	case entryDrop:
-		dst = binary.AppendUvarint(dst, uint64(e.delta))
-	default:
-		dst = e.appendRegional(dst)
-	}
+	dst = e.putFields(dst)
 	if e.flags&flagHasExpire != 0 {
 		dst = binary.AppendVarint(dst, e.expire)
 	}
@@ -209,44 +119,7 @@ func (r *sectionReader) next(e *entry) bool {
 		return false
 	}
 	*e = entry{kind: entryKind(r.Byte()), flags: entryFlags(r.Byte())}
-	switch e.kind {
-	case entryApply, entryRemember:
-		r.readOp(e)
-	case entrySet:
-		e.key, e.value = r.Bytes(), r.Varint()
-	case entryIncr:
-		e.key, e.delta, e.value = r.Bytes(), r.Varint(), r.Varint()
-	case entryDelete:
-		e.key = r.Bytes()
-	case entryExpire:
-		if e.key, e.typ = r.Bytes(), r.keyType(TypeCounter); e.typ == TypeCounter {
-			e.value = r.Varint()
-		}
-	case entryControl:
-		e.table, e.id = r.Uint32(), r.Bytes()
-	case entryTighten:
-		e.table, e.value = r.Uint32(), r.Varint()
-	case entryCatalog:
-		e.id = r.Bytes()
-	case entryFlush, entryVacate, entryHandOver:
-		e.value = r.Varint()
-	case entryAdopt:
-		e.value, e.id = r.Varint(), r.Bytes()
-	case entryJump:
-		e.delta, e.value = int64(r.Uvarint()), r.Varint()
-	case entryCreate, entryChange:
-		e.key, e.typ, e.id = r.Bytes(), r.keyType(firstObject), r.Bytes()
-	case entryFragment:
-		e.delta, e.id = int64(r.Uvarint()), r.Bytes()
-	case entryLast:
-		e.key, e.typ, e.delta, e.id = r.Bytes(), r.keyType(firstObject), int64(r.Uvarint()), r.Bytes()
-	case entryDrop:
-		e.delta = int64(r.Uvarint())
-	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent, entryOwed, entryLevelled, entryHeir, entryPaid:
-		r.readRegional(e)
-	default:
-		r.Fail()
-	}
+	e.getFields(r)
 	if e.flags&flagHasExpire != 0 {
 		e.expire = r.Varint()
 	}

@@ -66,6 +66,7 @@ type decider struct {
 	confirm  []int  // refs whose opid must be looked up in runs
 	judging  judging
 	entry    entry      // scratch of applyEntry and regionalEntry
+	copied   entry      // … of log
 	regional regional   // … of the latter
 	control  []byte     // scratch for encoded events
 	parts    part.Parts // … and for a merge

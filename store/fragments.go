@@ -61,7 +61,7 @@ func (x *decider) changeLarge(r *ref, what []byte) error {
 }
 
 // redoFragment takes in a fragment of a change.
-func (p *partition) redoFragment(e *entry, seq uint64) error {
+func (p *partition) redoFragment(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.filters {
 		return nil // a snapshot has all fragments of a change, or none
 	}
@@ -94,14 +94,15 @@ func (p *partition) redoLast(e *entry, seq uint64, at moment) error {
 	p.fragments = fragments{}
 	change := *e
 	change.kind, change.id = entryChange, append(whole.what, e.id...)
-	return p.redoObject(&change, seq, at)
+	return p.redoChange(&change, seq, at)
 }
 
 // redoDrop forgets fragments whose last one will never come.
-func (p *partition) redoDrop(e *entry) {
+func (p *partition) redoDrop(e *entry, _ uint64, _ moment) error {
 	if p.fragments.number == uint64(e.delta) {
 		p.fragments = fragments{}
 	}
+	return nil
 }
 
 // unfinished are fragments that recovery has found.

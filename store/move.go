@@ -313,10 +313,7 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 	end = seq - 1
 	for e := (entry{}); err == nil && rd.next(&e); {
 		end++
-		switch e.kind {
-		case entryJump, entryAdopt:
-			end = max(end, uint64(e.value))
-		}
+		end = e.endsAt(end)
 	}
 	return end, cmp.Or(err, rd.err())
 }
@@ -436,7 +433,7 @@ func (s *Store) newestTables(p *partition) (newest *catalog) {
 	return newest
 }
 
-func (p *partition) redoHandOver(e *entry, seq uint64) error {
+func (p *partition) redoHandOver(e *entry, seq uint64, _ moment) error {
 	if e.value < 0 {
 		return fmt.Errorf("%w: a hand-over under the number %d", errCorruptEntry, e.value)
 	}

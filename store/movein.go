@@ -303,11 +303,13 @@ func (in *Incoming) check(record []byte) error {
 func (in *Incoming) checkSection(content []byte) error {
 	rd, err := newSectionReader(content)
 	for e := (entry{}); err == nil && rd.next(&e); {
-		switch e.kind {
-		case entryAdopt, entryVacate:
+		switch row := e.kind.row(); {
+		case row.traits&moves != 0:
 			return fmt.Errorf("%w: it has moved since", errCorruptEntry)
-		case entryControl, entryTighten, entryCatalog, entryFlush, entryJump, entryFragment, entryDrop, entryHandOver:
-			continue // about no key
+		case row.traits&ofRegions != 0:
+			return fmt.Errorf("%w: partitions of a region do not move", errCorruptEntry)
+		case row.key == noKey:
+			continue
 		}
 		if !in.p.owns(Slot(e.key)) {
 			return fmt.Errorf("%w: key %q belongs to another partition", errCorruptEntry, e.key)
@@ -529,11 +531,6 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	}
 	_ = in.tail.Close() // all of it was fsynced
 	in.shadow, in.adopted, p.coming = nil, true, in
-}
-
-// locksSaver reports whether to redo an entry of a kind nobody may be saving.
-func (kind entryKind) locksSaver() bool {
-	return kind == entryFlush || kind == entryVacate || kind == entryAdopt
 }
 
 // settle ingests the rows of a partition whose adoption is committed, and lets it be served.

@@ -130,35 +130,39 @@ func (x *decider) changeObject(r *ref, what []byte, hash uint64) {
 	x.log(r.p, &entry{kind: entryChange, typ: r.c.kind, key: r.key, id: what, c: r.c, hash: hash})
 }
 
-// redoObject redoes what happens to an object.
-func (p *partition) redoObject(e *entry, seq uint64, at moment) error {
-	if seq <= p.marks.filters {
-		return nil
-	}
-	if e.kind == entryCreate {
-		return p.redoCreate(e, seq, at)
-	}
+// changed returns the key of an object that an entry changes; nil if memory has that already, or lost the object with its snapshots.
+func (p *partition) changed(e *entry, seq uint64) (*counter, error) {
 	c := e.c
-	if c == nil || c.kind != e.typ {
-		if p.marks.rebuilt {
-			return nil // the object was lost with its snapshots
-		}
-		return fmt.Errorf("%w: %q is not of type %d", errCorruptEntry, e.key, e.typ)
+	switch {
+	case seq <= p.marks.filters:
+		return nil, nil
+	case c != nil && c.kind == e.typ:
+		c.seq = max(c.seq, seq)
+		return c, nil
+	case p.marks.rebuilt:
+		return nil, nil
 	}
-	c.seq = max(c.seq, seq)
-	if e.kind == entryExpire {
-		p.setExpire(c, e.expire)
-		return nil
+	return nil, fmt.Errorf("%w: %q is not of type %d", errCorruptEntry, e.key, e.typ)
+}
+
+// redoChange redoes a change of an object.
+func (p *partition) redoChange(e *entry, seq uint64, at moment) error {
+	c, err := p.changed(e, seq)
+	if c == nil {
+		return err
 	}
 	o := c.object()
 	before := o.bytes()
-	err := o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
+	err = o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
 	p.pool.addObject(int64(o.bytes()) - int64(before))
 	return e.refused(err)
 }
 
 // redoCreate puts a new object under a key.
 func (p *partition) redoCreate(e *entry, seq uint64, at moment) error {
+	if seq <= p.marks.filters {
+		return nil
+	}
 	if e.c.object() != nil {
 		return fmt.Errorf("%w: %q exists already", errCorruptEntry, e.key)
 	}

@@ -209,16 +209,13 @@ func (d *pulled) each(fn func(e *pulledEntry) error) error {
 
 // check refuses an entry that no pull answers, or that is about another key than was asked for.
 func (d *pulled) check(e *pulledEntry) error {
-	if !e.told() {
+	if !e.told(d.Region) {
 		return fmt.Errorf("%w: kind %d", ErrPulled, e.kind)
 	}
-	if e.kind == entryCursor {
+	if e.kind.row().key == noKey {
 		if c := &e.r.cursor; len(c.Vector) > 0 || c.Proof != (Proof{}) {
 			return ErrPulled
 		}
-		return nil
-	}
-	if e.kind == entryLevelled {
 		return nil
 	}
 	if checkKey(e.key) != nil {
@@ -227,10 +224,10 @@ func (d *pulled) check(e *pulledEntry) error {
 	if slot := Slot(e.key); slot < d.first || slot > d.last {
 		return fmt.Errorf("%w: slot %d", ErrPulled, slot)
 	}
-	if e.hasOpid() && (len(e.id) == 0 || len(e.id) > MaxOpID || d.table(e.table) == nil) {
+	if e.kind.is(hasOpid) && (len(e.id) == 0 || len(e.id) > MaxOpID || d.table(e.table) == nil) {
 		return fmt.Errorf("%w: opid or table", ErrPulled)
 	}
-	if (e.kind == entryTakeBack || e.kind == entryPaid) && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
+	if back := e.kind == entryTakeBack || e.kind == entryPaid; back && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
 		return fmt.Errorf("%w: a take-back of entry %d", ErrPulled, e.r.back.Dot)
 	}
 	return nil
@@ -244,26 +241,6 @@ func (d *pulled) table(id uint32) []byte {
 		}
 	}
 	return nil
-}
-
-// hasOpid reports whether an entry that is told has table and opid.
-func (e *entry) hasOpid() bool { return e.kind == entryApply || e.kind == entryTakeBack }
-
-// told reports whether other regions hear of an entry: if the region itself changed a counter,
-// or says how far it has taken another one's log. Merges, and what it heard of opids, come from
-// where they were made; of objects nothing is told. Removals make some exceptions.
-func (e *entry) told() bool {
-	switch e.kind {
-	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor, entryLevelled, entryHeir, entryPaid:
-		return true
-	case entryOwed:
-		return e.r.what == owedTold
-	case entryDelete:
-		return e.flags&flagWasObject == 0
-	case entryExpire:
-		return !e.typ.isObject()
-	}
-	return false
 }
 
 // sectionWriter encodes entries by sections.

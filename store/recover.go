@@ -488,7 +488,7 @@ func (x *decider) logJumpBeyond(p *partition, seq uint64) {
 
 // redoJump makes an entry's successor the one behind its value. Any other gap in the
 // sequences is damage.
-func (p *partition) redoJump(e *entry, seq uint64) error {
+func (p *partition) redoJump(e *entry, seq uint64, _ moment) error {
 	if e.value < int64(seq) {
 		return fmt.Errorf("%w: a jump from %d back to %d", errCorruptEntry, seq, e.value)
 	}

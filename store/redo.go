@@ -8,92 +8,6 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// redo applies one logged outcome to the partition. It is the one function by
-// which live traffic and recovery change state: it consults neither filter
-// membership nor any clock ("decide once, redo everywhere"). What the marks
-// say is already contained in the loaded state is left alone, so that redoing
-// from an earlier point of the log than necessary changes nothing (G4).
-func (p *partition) redo(e *entry, seq uint64, at moment) error {
-	if seq > p.marks.counters {
-		if e.flags&flagCreated != 0 {
-			p.size++
-			if e.c != nil { // live it is never nil
-				p.hot.made[byte(e.c.pos)]++
-			}
-		}
-		switch e.kind {
-		case entryDelete:
-			if e.r == nil || !e.r.note.Absent {
-				p.size--
-			}
-		case entryMerge:
-			if e.r.merged == mergeEnds {
-				p.size--
-			}
-		}
-	}
-	switch e.kind {
-	case entryApply:
-		p.redoSet(e, seq)
-		p.remember(e, seq, at)
-	case entryRemember:
-		if e.c != nil && e.c.kind.isObject() {
-			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
-		}
-		p.remember(e, seq, at)
-	case entrySet, entryIncr:
-		p.redoSet(e, seq)
-	case entryDelete:
-		p.redoDelete(e, seq)
-	case entryControl, entryTighten, entryCatalog:
-		return p.redoTable(e, seq, at)
-	case entryJump:
-		return p.redoJump(e, seq)
-	case entryFlush:
-		return p.redoFlush(e, seq, at)
-	case entryVacate:
-		return p.redoVacate(e, seq, at)
-	case entryHandOver:
-		return p.redoHandOver(e, seq)
-	case entryAdopt:
-		return p.redoAdopt(e, seq, at)
-	case entryCreate, entryChange:
-		return p.redoObject(e, seq, at)
-	case entryFragment:
-		return p.redoFragment(e, seq)
-	case entryLast:
-		return p.redoLast(e, seq, at)
-	case entryDrop:
-		p.redoDrop(e)
-	case entryExpire:
-		if e.typ.isObject() {
-			return p.redoObject(e, seq, at)
-		}
-		p.redoSet(e, seq)
-	case entryMerge, entryHeir:
-		p.redoMerge(e, seq)
-	case entryForget:
-		p.redoForget(e, seq)
-	case entrySpent, entryPaid:
-		p.redoOwnParts(e, seq)
-	case entryTakeBack:
-		p.redoTakeBack(e, seq, at)
-	case entryHeard:
-		p.redoHeard(e, seq, at)
-	case entryCursor:
-		return p.redoCursor(e, seq)
-	case entryRegions:
-		return p.redoRegions(e, seq)
-	case entryOwed:
-		return p.redoOwed(e, seq)
-	case entryLevelled:
-		return p.redoLevelled(e, seq)
-	default:
-		return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
-	}
-	return nil
-}
-
 // redoGroup is entries of one partition that were read from the log and are redone
 // together: what they need is asked for first, so that the cache misses of all overlap.
 type redoGroup struct {
@@ -102,6 +16,9 @@ type redoGroup struct {
 	entries []loggedEntry
 	lines   int64 // keeps the compiler from dropping loads made ahead
 	settles bool  // a partition was adopted
+
+	reader, rest sectionReader // of the section at hand
+	next         entry         // of rest
 }
 
 // newRedoGroup returns a group for so many entries at most.
@@ -134,14 +51,13 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 	}
 	from := len(g.bytes)
 	g.bytes = append(g.bytes, content...)
-	rd, err := newSectionReader(g.bytes[from:])
-	if err != nil {
+	if g.reader, err = newSectionReader(g.bytes[from:]); err != nil {
 		return 0, err
 	}
 	p.saving.logBytes += uint64(len(content))
 	for more := true; more; {
 		before := len(g.entries)
-		more = g.fill(&rd)
+		more = g.fill(&g.reader)
 		entries += uint64(len(g.entries) - before)
 		if more {
 			if err := g.finish(); err != nil {
@@ -149,7 +65,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 			}
 		}
 	}
-	return entries, rd.err()
+	return entries, g.reader.err()
 }
 
 func missingEntries(from, to uint64) error {
@@ -168,9 +84,7 @@ func (g *redoGroup) fill(rd *sectionReader) (more bool) {
 			return false
 		}
 		g.p.hashEntry(&e.entry)
-		switch e.kind {
-		case entryApply, entrySet, entryIncr, entryDelete:
-		default: // others change what the next ones are to be resolved by
+		if !e.kind.is(isPlain) { // it changes what the next ones are to be resolved by
 			return true
 		}
 	}
@@ -233,60 +147,41 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 // hashEntry hashes what an entry that was read from the log is found by.
 func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
-	switch e.kind {
-	case entryApply, entryRemember, entryHeard, entryTakeBack:
+	if e.kind.is(hasOpid) {
 		e.hash = p.hashes.ids.Hash(e.key, e.id)
 	}
 }
 
-// resolve fills the other derived fields of such an entry. Live, Decide has filled all of
-// them on its way.
-func (p *partition) resolve(e *entry, seq uint64) error {
-	switch e.kind {
-	case entryApply:
-		e.t = p.tables[e.table]
-		e.c = p.resolveCounter(e, seq > p.marks.counters)
-	case entryRemember:
-		e.t = p.tables[e.table]
-		e.c = p.resolveCounter(e, false)
-	case entryHeard:
-		e.t = p.tables[e.table]
-	case entryTakeBack:
-		e.t = p.tables[e.table]
-		e.c = p.resolveCounter(e, e.r.back.Held && seq > p.marks.counters)
-	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent, entryHeir, entryPaid:
-		e.c = p.resolveCounter(e, seq > p.marks.counters)
-	case entryControl, entryTighten:
-		e.t = p.tables[e.table]
-	case entryCreate:
-		e.c = p.resolveCounter(e, seq > p.marks.filters)
-	case entryChange, entryLast:
-		e.c = p.resolveCounter(e, false)
-	case entryExpire:
-		e.c = p.resolveCounter(e, !e.typ.isObject() && seq > p.marks.counters)
-	}
-	if e.c != nil && e.c.seq == 0 && (e.needsParts() || e.kind == entryDelete && e.flags&flagWasObject != 0 && p.regions != nil) {
-		return p.loadParts(e.c)
-	}
-	if e.kind == entryCreate && e.c != nil && p.regions != nil {
-		return p.loadAside(e.c)
-	}
+// redoApply redoes an idempotent operation: its effect and its opid.
+func (p *partition) redoApply(e *entry, seq uint64, at moment) error {
+	_ = p.redoSet(e, seq, at)
+	p.remember(e, seq, at)
 	return nil
 }
 
-// resolveCounter finds the key of an entry in memory and, if asked to, adds it.
-// Its row is not read, unless it has parts (loadParts): an entry carries the whole post-image, and the
-// next checkpoint overwrites or deletes the row.
-func (p *partition) resolveCounter(e *entry, install bool) *counter {
-	c := p.hot.get(e.keyHash, e.key)
-	if c == nil && install {
-		c = p.hot.install(e.keyHash, e.key, p.hashes.position(e.key))
+// redoRemember remembers an idempotent operation on an object, which the entry before has changed.
+func (p *partition) redoRemember(e *entry, seq uint64, at moment) error {
+	if e.c != nil && e.c.kind.isObject() {
+		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
 	}
-	return c
+	p.remember(e, seq, at)
+	return nil
+}
+
+// redoExpire gives a key another expiry.
+func (p *partition) redoExpire(e *entry, seq uint64, at moment) error {
+	if !e.typ.isObject() {
+		return p.redoSet(e, seq, at)
+	}
+	c, err := p.changed(e, seq)
+	if c != nil {
+		p.setExpire(c, e.expire)
+	}
+	return err
 }
 
 // redoSet gives a counter its post-image.
-func (p *partition) redoSet(e *entry, seq uint64) {
+func (p *partition) redoSet(e *entry, seq uint64, _ moment) error {
 	if c := p.replaced(e, seq); c != nil {
 		if e.r != nil || c.extra != nil {
 			p.redoParts(c, e, seq)
@@ -295,14 +190,18 @@ func (p *partition) redoSet(e *entry, seq uint64) {
 		p.setExpire(c, e.expire)
 		p.hot.changed(c)
 	}
+	return nil
 }
 
 // redoDelete leaves a tombstone in memory until the row is gone.
-func (p *partition) redoDelete(e *entry, seq uint64) {
+func (p *partition) redoDelete(e *entry, seq uint64, _ moment) error {
+	if seq > p.marks.counters && (e.r == nil || !e.r.note.Absent) {
+		p.size--
+	}
 	if c := p.replaced(e, seq); c != nil {
 		if e.flags&flagWasObject != 0 && c.parts() != nil {
 			p.showParts(c, seq)
-			return
+			return nil
 		}
 		if e.r != nil || c.extra != nil {
 			p.redoParts(c, e, seq)
@@ -312,6 +211,7 @@ func (p *partition) redoDelete(e *entry, seq uint64) {
 			p.endedKey(c)
 		}
 	}
+	return nil
 }
 
 // replaced frees what an entry replaces and returns the key to change; nil if
@@ -365,30 +265,45 @@ func (p *partition) rememberAs(e *entry, seq uint64, at moment, original Seen) {
 	}
 }
 
-// redoTable redoes what changes a table's filter or the set of tables.
-func (p *partition) redoTable(e *entry, seq uint64, at moment) error {
-	if e.kind == entryCatalog {
-		if seq <= p.marks.catalog {
-			return nil
-		}
-		cat, err := decodeCatalog(e.id)
-		if err != nil {
-			return err
-		}
-		return p.setCatalog(cat, at)
-	}
-	if seq <= p.marks.filters || p.marks.rebuilt {
+// redoCatalog redoes a change of the tables.
+func (p *partition) redoCatalog(e *entry, seq uint64, at moment) error {
+	if seq <= p.marks.catalog {
 		return nil
 	}
-	if e.t == nil {
-		return fmt.Errorf("%w: table %d is unknown", errCorruptEntry, e.table)
+	cat, err := decodeCatalog(e.id)
+	if err != nil {
+		return err
 	}
-	if e.kind == entryTighten {
-		if e.value < 1 || e.value > math.MaxUint32 {
-			return fmt.Errorf("%w: table %d is to be tested at ERROR/%d", errCorruptEntry, e.table, e.value)
-		}
-		e.t.tests = uint32(e.value)
-		return p.alterFilter(e.t, at)
+	return p.setCatalog(cat, at)
+}
+
+// hasFilter reports whether the filter of an entry's table has the entry already. It returns an error if there is no such table.
+func (p *partition) hasFilter(e *entry, seq uint64) (bool, error) {
+	switch {
+	case seq <= p.marks.filters || p.marks.rebuilt:
+		return true, nil
+	case e.t == nil:
+		return false, fmt.Errorf("%w: table %d is unknown", errCorruptEntry, e.table)
+	}
+	return false, nil
+}
+
+// redoTighten redoes that a table's filter is to test at another error.
+func (p *partition) redoTighten(e *entry, seq uint64, at moment) error {
+	if has, err := p.hasFilter(e, seq); has || err != nil {
+		return err
+	}
+	if e.value < 1 || e.value > math.MaxUint32 {
+		return fmt.Errorf("%w: table %d is to be tested at ERROR/%d", errCorruptEntry, e.table, e.value)
+	}
+	e.t.tests = uint32(e.value)
+	return p.alterFilter(e.t, at)
+}
+
+// redoControl redoes what a table's filter did.
+func (p *partition) redoControl(e *entry, seq uint64, _ moment) error {
+	if has, err := p.hasFilter(e, seq); has || err != nil {
+		return err
 	}
 	ev, err := decodeEvent(e.id)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestMergeIsRedoneOnce(t *testing.T) {
 	}{{p.seq, before}, {p.seq + 1, after}} {
 		c.seq = has.seq
 		c.setParts(has.parts.Clone())
-		p.redoMerge(&entry{kind: entryMerge, key: []byte("k"), c: c, r: &regional{parts: d.Heads(), delta: d}}, p.seq+1)
+		must(t, p.redoMerge(&entry{kind: entryMerge, key: []byte("k"), c: c, r: &regional{parts: d.Heads(), delta: d}}, p.seq+1, moment{}))
 		if got := c.parts(); !reflect.DeepEqual(got, after) {
 			t.Errorf("as of entry %d of %d: %+v, want %+v", has.seq, p.seq+1, got, after)
 		}

@@ -482,7 +482,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 }
 
 // redoRegions redoes a change of regions.
-func (p *partition) redoRegions(e *entry, seq uint64) error {
+func (p *partition) redoRegions(e *entry, seq uint64, _ moment) error {
 	set, err := decodeRegions(e.id)
 	if err != nil || seq <= p.marks.counters {
 		return err

@@ -237,10 +237,11 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 }
 
 // redoHeard remembers an operation that another region has applied.
-func (p *partition) redoHeard(e *entry, seq uint64, at moment) {
+func (p *partition) redoHeard(e *entry, seq uint64, at moment) error {
 	o := e.heardOriginal()
 	o.Result, o.Taken = e.value, e.r.back.Dot
 	p.rememberAs(e, seq, at, o)
+	return nil
 }
 
 // redoRecordTakenBack marks the record of an own operation as taken back: one of the other

@@ -70,38 +70,56 @@ func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
 	} else if e.flags&flagHasExpire != 0 {
 		hlc = oldHLC
 	}
-	expire := part.Expiry{HLC: hlc, At: e.expire}
-	switch e.kind {
-	case entryApply, entryIncr:
-		ch.Kind, ch.Delta, ch.Expire = ChangeAdd, e.delta-e.clip, expire
-	case entrySet:
-		ch.Kind, ch.Delta, ch.HLC = ChangeSet, e.value, hlc
-		if e.flags&flagHasExpire != 0 {
-			ch.Expire = expire
-		}
-	case entryDelete:
-		ch.Kind = ChangeDelete
-		return ch, e.flags&flagWasObject == 0
-	case entryExpire:
-		ch.Kind, ch.Expire = ChangeExpire, expire
-		ok = !e.typ.isObject()
-		return ch, ok
-	case entryTakeBack:
-		ch.Kind, ch.Delta, ch.Dot, ch.Parts = ChangeTakeBack, e.r.back.Made, e.r.back.Dot, e.r.parts
-		if e.r.back.Owed { // from now on others know who won
-			ch.Kind = ChangeParts
-			return ch, len(ch.Parts) > 0
-		}
-		return ch, e.r.back.Held
-	case entryPaid:
-		ch.Kind, ch.Delta, ch.Dot = ChangeTakeBack, e.r.back.Made, e.r.back.Dot
-	case entrySpent:
-		ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
-	case entryHeir:
-		ch.Kind, ch.Parts = ChangeParts, e.r.parts
-	default:
-		return ch, false
+	if change := e.kind.row().change; change != nil {
+		return change(e, ch, part.Expiry{HLC: hlc, At: e.expire})
 	}
+	return ch, false
+}
+
+func (e *entry) changeAdd(ch Change, expire part.Expiry) (Change, bool) {
+	ch.Kind, ch.Delta, ch.Expire = ChangeAdd, e.delta-e.clip, expire
+	return ch, true
+}
+
+func (e *entry) changeSet(ch Change, expire part.Expiry) (Change, bool) {
+	ch.Kind, ch.Delta, ch.HLC = ChangeSet, e.value, expire.HLC
+	if e.flags&flagHasExpire != 0 {
+		ch.Expire = expire
+	}
+	return ch, true
+}
+
+func (e *entry) changeDelete(ch Change, _ part.Expiry) (Change, bool) {
+	ch.Kind = ChangeDelete
+	return ch, e.flags&flagWasObject == 0
+}
+
+func (e *entry) changeExpire(ch Change, expire part.Expiry) (Change, bool) {
+	ch.Kind, ch.Expire = ChangeExpire, expire
+	return ch, e.isOfCounter()
+}
+
+func (e *entry) changeTakeBack(ch Change, _ part.Expiry) (Change, bool) {
+	ch.Kind, ch.Delta, ch.Dot, ch.Parts = ChangeTakeBack, e.r.back.Made, e.r.back.Dot, e.r.parts
+	if e.r.back.Owed { // from now on others know who won
+		ch.Kind = ChangeParts
+		return ch, len(ch.Parts) > 0
+	}
+	return ch, e.r.back.Held
+}
+
+func (e *entry) changePaid(ch Change, _ part.Expiry) (Change, bool) {
+	ch.Kind, ch.Delta, ch.Dot = ChangeTakeBack, e.r.back.Made, e.r.back.Dot
+	return ch, true
+}
+
+func (e *entry) changeSpent(ch Change, _ part.Expiry) (Change, bool) {
+	ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
+	return ch, true
+}
+
+func (e *entry) changeHeir(ch Change, _ part.Expiry) (Change, bool) {
+	ch.Kind, ch.Parts = ChangeParts, e.r.parts
 	return ch, true
 }
 
@@ -142,20 +160,6 @@ func partsBytes(p part.Parts) (n int64) {
 		n += sizeClassOf(unsafe.Sizeof(p[i])) + int64(cap(p[i].Undo))*int64(unsafe.Sizeof(part.Undo{}))
 	}
 	return n
-}
-
-// needsParts reports whether an entry changes the parts of its key, so that redo must know them.
-// All own entries about a key that has parts carry a note, and so do those that give it parts.
-func (e *entry) needsParts() bool {
-	switch e.kind {
-	case entryTakeBack:
-		return e.r.back.Held
-	case entryMerge:
-		return e.r.delta.Keeps()
-	case entrySpent, entryPaid:
-		return true
-	}
-	return e.flags&flagRegional != 0
 }
 
 // loadParts puts the row of a key into memory, in recovery: of a key with parts an entry says
@@ -208,17 +212,20 @@ func (p *partition) redoParts(c *counter, e *entry, seq uint64) {
 }
 
 // redoMerge gives a key the parts that a merge left, and what follows from them.
-func (p *partition) redoMerge(e *entry, seq uint64) {
+func (p *partition) redoMerge(e *entry, seq uint64, _ moment) error {
+	if e.r.merged == mergeEnds && seq > p.marks.counters {
+		p.size--
+	}
 	c := p.replaced(e, seq)
 	if c == nil {
-		return
+		return nil
 	}
 	if e.r.merged == mergeAside && !p.marks.rebuilt { // else the object was lost with its snapshots
 		parts := slices.Clone(c.parts()) // perhaps from a newer row
 		parts.Merge(e.r.parts)
 		c.setParts(parts)
 		p.hot.changed(c)
-		return
+		return nil
 	}
 	parts := e.r.parts
 	switch {
@@ -230,6 +237,7 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 	}
 	c.setParts(append(c.parts()[:0], parts...)) // the entry's are used again
 	p.showParts(c, seq)
+	return nil
 }
 
 // showParts makes a counter show the total of its parts.
@@ -250,18 +258,19 @@ func (p *partition) showParts(c *counter, seq uint64) {
 
 // redoTakeBack takes back an own operation, or only notes that it was. The records are redone
 // with it.
-func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) {
+func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) error {
 	if e.r.back.Held {
-		p.redoOwnParts(e, seq)
+		_ = p.redoOwnParts(e, seq, at)
 	}
 	if back := &e.r.back; back.Owed && seq > p.marks.counters && p.regions != nil {
 		p.noteOwed(e.key, []owedOp{{p.self(), back.Dot, back.Made}})
 	}
 	p.redoRecordTakenBack(e, seq, at)
+	return nil
 }
 
 // redoOwnParts redoes an entry that changes nothing but the parts of a key, and pays what is owed of it.
-func (p *partition) redoOwnParts(e *entry, seq uint64) {
+func (p *partition) redoOwnParts(e *entry, seq uint64, _ moment) error {
 	if e.kind == entryPaid && seq > p.marks.counters && p.regions != nil {
 		p.regions.owed.remove(e.key, []owedOp{{Region: p.self(), Dot: e.r.back.Dot}})
 	}
@@ -269,20 +278,22 @@ func (p *partition) redoOwnParts(e *entry, seq uint64) {
 		p.redoParts(c, e, seq)
 		p.showParts(c, seq)
 	}
+	return nil
 }
 
 // redoForget lets go of the parts of a key that does not exist.
-func (p *partition) redoForget(e *entry, seq uint64) {
+func (p *partition) redoForget(e *entry, seq uint64, _ moment) error {
 	p.noteDropped(e.key, seq)
 	if c := p.replaced(e, seq); c != nil {
 		c.setParts(nil)
 		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
 		p.hot.changed(c)
 	}
+	return nil
 }
 
 // redoCursor redoes how far a source was taken.
-func (p *partition) redoCursor(e *entry, seq uint64) error {
+func (p *partition) redoCursor(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}

@@ -283,7 +283,7 @@ func (x *decider) owe(r *ref, o owedOp, told bool) {
 }
 
 // redoOwed redoes that something is owed, or is not any more.
-func (p *partition) redoOwed(e *entry, seq uint64) error {
+func (p *partition) redoOwed(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}

@@ -312,7 +312,7 @@ func (x *decider) tellOwed(p *partition, gone part.Region) error {
 }
 
 // redoLevelled redoes that a region has levelled.
-func (p *partition) redoLevelled(e *entry, seq uint64) error {
+func (p *partition) redoLevelled(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}
@@ -337,20 +337,21 @@ type removalOp struct {
 	object any
 }
 
-// ofRemoval notes what an entry says of removals.
-func (t *taker) ofRemoval(e *pulledEntry) {
-	switch e.kind {
-	case entryOwed:
-		for i := range e.r.owed {
-			t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
-		}
-		t.ops += len(e.r.owed)
-	case entryLevelled:
-		l := e.r.levelled
-		if l.By, l.Seq = t.d.RegionSource, e.seq; true {
-			t.other = append(t.other, removalOp{regionLevel, nil, &l})
-		}
+// takeOwed takes what is owed by a region that was removed.
+func (t *taker) takeOwed(e *pulledEntry) error {
+	for i := range e.r.owed {
+		t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
 	}
+	t.ops += len(e.r.owed)
+	return nil
+}
+
+// takeLevelled takes that a region has levelled.
+func (t *taker) takeLevelled(e *pulledEntry) error {
+	l := e.r.levelled
+	l.By, l.Seq = t.d.RegionSource, e.seq
+	t.other = append(t.other, removalOp{regionLevel, nil, &l})
+	return nil
 }
 
 // Removal is how far the removal of a region has come, as this one knows.

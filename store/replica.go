@@ -146,17 +146,18 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	if err != nil {
 		return err
 	}
+	g.reader = rd
 	p := g.p
 	g.entries = g.entries[:0]
-	more := g.fill(&rd)
-	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.locksSaver()
+	more := g.fill(&g.reader)
+	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.is(noSaving)
 	// What the group has no room for is decoded twice: nothing of a section is redone
 	// before all of it is known to be sound.
-	rest, e := rd, entry{}
-	for rest.id = nil; rest.next(&e); {
-		flushes = flushes || e.kind.locksSaver()
+	g.rest = g.reader
+	for g.rest.id = nil; g.rest.next(&g.next); {
+		flushes = flushes || g.next.kind.is(noSaving)
 	}
-	if err := rest.err(); err != nil {
+	if err := g.rest.err(); err != nil {
 		return err
 	}
 	if flushes { // as Execute does
@@ -177,7 +178,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	}
 	p.saving.logBytes += uint64(len(content))
 	spoiled := p.spoiled
-	for ; ; more = g.fill(&rd) {
+	for ; ; more = g.fill(&g.reader) {
 		if err := g.finish(); err != nil {
 			return err
 		}

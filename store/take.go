@@ -227,18 +227,10 @@ func (t *taker) entry(e *pulledEntry) error {
 	if t.end, t.wall, t.told = e.end, e.wall, e.wall; e.seq <= t.at {
 		return nil
 	}
-	if e.kind == entryCursor {
-		t.p.lock()
-		err := t.s.checkSaid(t.p, t.d.Region, e.r.cursor.RegionTaken)
-		t.p.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		t.said = append(t.said, e.r.cursor.RegionTaken)
-		return nil
+	row := e.kind.row()
+	if row.key != noKey {
+		t.ops, t.bytes = t.ops+1, t.bytes+e.size
 	}
-	t.ofRemoval(e)
-	t.ops, t.bytes = t.ops+1, t.bytes+e.size
 	if ch, ok := e.change(t.d.Region, e.seq); ok {
 		i, known := t.index[string(e.key)]
 		if !known {
@@ -249,18 +241,38 @@ func (t *taker) entry(e *pulledEntry) error {
 		t.keys[i].n++
 		t.changes, t.of = append(t.changes, ch), append(t.of, i)
 	}
-	if e.kind == entryApply {
-		from := len(t.text)
-		t.text = append(t.text, e.id...)
-		t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
-			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
-		}, nil})
+	if row.take == nil {
+		return nil
 	}
-	if e.kind == entryTakeBack {
-		winner := e.r.heard
-		winner.Delta, winner.Clip = e.delta, e.clip
-		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, e.r.back.Made, e.r.back.Owed, winner}})
+	return row.take(t, e)
+}
+
+// takeCursor takes what a region says that it has taken.
+func (t *taker) takeCursor(e *pulledEntry) error {
+	t.p.lock()
+	defer t.p.mu.Unlock()
+	if err := t.s.checkSaid(t.p, t.d.Region, e.r.cursor.RegionTaken); err != nil {
+		return err
 	}
+	t.said = append(t.said, e.r.cursor.RegionTaken)
+	return nil
+}
+
+// takeApplied takes the id of an operation.
+func (t *taker) takeApplied(e *pulledEntry) error {
+	from := len(t.text)
+	t.text = append(t.text, e.id...)
+	t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
+		Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+	}, nil})
+	return nil
+}
+
+// takeLost takes that a region takes an operation of its own back.
+func (t *taker) takeLost(e *pulledEntry) error {
+	winner := e.r.heard
+	winner.Delta, winner.Clip = e.delta, e.clip
+	t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, e.r.back.Made, e.r.back.Owed, winner}})
 	return nil
 }
 

@@ -178,6 +178,9 @@ type logTelling struct {
 	left  int     // bytes to be told, about
 	stuck *Behind // what the log has next is not committed
 	of    map[uint16][]*teller
+
+	reader sectionReader // of the section at hand
+	entry  pulledEntry   // of it
 }
 
 // follow tells what follows a bookmark, and returns one behind that. It marks those that
@@ -232,32 +235,26 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 	if err != nil {
 		return err
 	}
+	r.reader = rd
 	for _, t := range of {
 		t.begun, t.missed = false, t.missed || seq > t.upTo+1
 	}
-	e := pulledEntry{seq: seq - 1, wall: rd.at.wall}
-	for rd.next(&e.entry) {
-		if e.seq++; e.kind == entryJump {
-			e.seq = max(e.seq, uint64(e.value))
-		}
+	e := &r.entry
+	*e = pulledEntry{seq: seq - 1, wall: rd.at.wall}
+	for r.reader.next(&e.entry) {
+		e.seq = e.endsAt(e.seq + 1)
 		switch {
-		case !e.told():
-		case e.kind == entryCursor:
+		case len(of) == 0 || !e.told(of[0].Region):
+		case e.kind.row().key == noKey:
 			e.r.cursor.Vector, e.r.cursor.Proof = nil, Proof{}
 			for _, t := range of {
-				r.tell(t, &e)
-			}
-		case e.kind == entryLevelled:
-			for _, t := range of {
-				if e.r.levelled.By.Region == t.Region { // and not what others have said
-					r.tell(t, &e)
-				}
+				r.tell(t, e)
 			}
 		default:
 			slot := Slot(e.key)
 			i := sort.Search(len(of), func(i int) bool { return of[i].last >= slot })
 			if i < len(of) && slot >= of[i].first && of[i].catalog.find(e.key).Told() {
-				r.tell(of[i], &e)
+				r.tell(of[i], e)
 			}
 		}
 	}
@@ -272,7 +269,7 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 			t.end = logEnd{e.seq, fingerprint(content)}
 		}
 	}
-	return rd.err()
+	return r.reader.err()
 }
 
 // tell tells one entry, unless that was done.
@@ -280,7 +277,7 @@ func (r *logTelling) tell(t *teller, e *pulledEntry) {
 	if t.missed || e.seq <= t.upTo {
 		return
 	}
-	if e.hasOpid() {
+	if e.kind.is(hasOpid) {
 		if i, ok := slices.BinarySearch(t.tables, e.table); !ok {
 			t.tables = slices.Insert(t.tables, i, e.table)
 		}

@@ -67,9 +67,9 @@ var regionMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "recovery applies an own operation to a key without the parts of its row",
-		file:     "store/redo.go",
-		old:      "	if e.c != nil && e.c.seq == 0 && (",
-		new:      "	if e.c != nil && false && (",
+		file:     "store/entrykinds.go",
+		old:      "	case e.c.seq == 0 && (e.needsParts()",
+		new:      "	case false && (e.needsParts()",
 		packages: "./store", tests: "TestRegionCommands",
 	},
 	{

@@ -179,9 +179,9 @@ var regionIDMutants = []mutant{
 	},
 	{
 		guarantee: "take-back", name: "a merge that keeps take-backs is redone without the row",
-		file:     "store/regionkey.go",
-		old:      "		return e.r.delta.Keeps()\n",
-		new:      "		return false\n",
+		file:     "store/entrykinds.go",
+		old:      "{ return e.r.delta.Keeps() }",
+		new:      "{ return false }",
 		packages: "./store", tests: "TestHotTwins",
 	},
 	{

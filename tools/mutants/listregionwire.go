@@ -53,9 +53,9 @@ var regionWireMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "other regions are told of the end of an object",
-		file:     "store/pullwire.go",
-		old:      "		return e.flags&flagWasObject == 0\n",
-		new:      "		return true\n",
+		file:     "store/entrykinds.go",
+		old:      "bool { return e.flags&flagWasObject == 0 }, change",
+		new:      "bool { return true }, change",
 		packages: "./store", tests: "TestRegionObjectEnds",
 	},
 	{

@@ -47,8 +47,8 @@ var replicaMutants = []mutant{
 	{
 		guarantee: "R4", name: "a damaged section is redone up to the damage",
 		file:     "store/replica.go",
-		old:      "	if err := rest.err(); err != nil {\n",
-		new:      "	if err := rest.err(); false && err != nil {\n",
+		old:      "	if err := g.rest.err(); err != nil {\n",
+		new:      "	if err := g.rest.err(); false && err != nil {\n",
 		packages: "./store", tests: "TestFollowDamaged",
 	},
 	{

@@ -138,14 +138,14 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "an operation on a sketch does not remember its opid",
 		file:     "store/redo.go",
-		old:      "			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n		}\n		p.remember(e, seq, at)\n",
-		new:      "			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n		}\n",
+		old:      "		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n	}\n	p.remember(e, seq, at)\n",
+		new:      "		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n	}\n",
 		packages: "./store", tests: "TestCAdd|TestCMSCIncr",
 	},
 	{
 		guarantee: "G3", name: "a duplicate on a sketch does not wait for its original",
 		file:     "store/redo.go",
-		old:      "			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n",
+		old:      "		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it\n",
 		new:      "",
 		packages: "./store", tests: "TestDuplicateOfASketchWaits",
 	},

@@ -60,9 +60,9 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
-		file:     "store/redo.go",
-		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolveCounter(e, seq",
-		new:      "		e.c = p.resolveCounter(e, seq",
+		file:     "store/entrykinds.go",
+		old:      "	if row.traits&hasTable != 0 {",
+		new:      "	if row.traits&hasTable != 0 && e.kind != entryApply {",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
@@ -229,15 +229,15 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G4", name: "duplicates are judged again at recovery",
 		file:     "store/redo.go",
-		old:      "	case entryApply:\n		p.redoSet(e, seq)\n",
-		new:      "	case entryApply:\n		if e.t != nil && e.t.filter.Contains(e.hash) {\n			return nil\n		}\n		p.redoSet(e, seq)\n",
+		old:      "	_ = p.redoSet(e, seq, at)\n",
+		new:      "	if e.t != nil && e.t.filter.Contains(e.hash) {\n		return nil\n	}\n	_ = p.redoSet(e, seq, at)\n",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
 		guarantee: "G4", name: "a change of an object that its key does not hold is let pass",
 		file:     "store/object.go",
-		old:      "	if c == nil || c.kind != e.typ {\n		if p.marks.rebuilt {\n",
-		new:      "	if c == nil || c.kind != e.typ {\n		if p != nil {\n",
+		old:      "	case p.marks.rebuilt:\n		return nil, nil\n	}\n	return nil, fmt.Errorf(\"%w: %q is not of type",
+		new:      "	default:\n		return nil, nil\n	}\n	return nil, fmt.Errorf(\"%w: %q is not of type",
 		packages: "./store", tests: "TestObjectEntriesAreChecked",
 	},
 	{
@@ -277,9 +277,9 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "redo replaces a newer row",
-		file:     "store/redo.go",
-		old:      "	if seq > p.marks.counters {\n		if e.flags&flagCreated != 0 {\n",
-		new:      "	if true {\n		if e.flags&flagCreated != 0 {\n",
+		file:     "store/entrykinds.go",
+		old:      "	if e.flags&flagCreated != 0 && seq > p.marks.counters {",
+		new:      "	if e.flags&flagCreated != 0 {",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
@@ -396,8 +396,8 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G6", name: "WATCH does not learn of a key that was made and flushed",
-		file:     "store/redo.go",
-		old:      "				p.hot.made[byte(e.c.pos)]++\n",
+		file:     "store/entrykinds.go",
+		old:      "			p.hot.made[byte(e.c.pos)]++\n",
 		new:      "",
 		packages: "./store", tests: "TestWatchMissingOverFlush|TestWatchAcrossEviction",
 	},
