@@ -274,6 +274,11 @@ func (o regionOperator) behind(at, other *region, ends map[uint16]uint64) error 
 	}
 	known := make(map[uint16]bool)
 	for m, st := range all {
+		for _, r := range st.Removals {
+			if !r.Done {
+				return fmt.Errorf("machine %d: the removal of %s is not done: %s", m.Index(), r.Name, r.State)
+			}
+		}
 		for _, p := range st.Peers {
 			if p.Name != other.name {
 				continue

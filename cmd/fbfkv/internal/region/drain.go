@@ -185,6 +185,11 @@ func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err
 	if err != nil {
 		return 0, err
 	}
+	for _, r := range st.Removals { // what the leaving one knows of another removed one, nobody else may know yet
+		if !r.Done {
+			return 0, fmt.Errorf("%s was removed before, and %s: %s", r.Name, by, r.State)
+		}
+	}
 	p := peer(&st, name)
 	if p == nil || p.Number != d.leave[name].Number || !p.Connected || p.Paused || p.Failing {
 		return 0, fmt.Errorf("%s does not read %s", by, name)
