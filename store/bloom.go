@@ -229,7 +229,7 @@ func (x *decider) bloomCAdd(op *Op) error {
 	if r.t.def.Mode != Exact {
 		return ErrNeedsExact // there would be no record of the answers
 	}
-	r.again(op.ID)
+	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}

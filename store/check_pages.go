@@ -8,7 +8,7 @@ import (
 // checkOrphans expects each page to belong to an object of the newest snapshot, or to one
 // that was created since. To be called before the log is redone.
 func (c *partitionCheck) checkOrphans() {
-	for _, object := range c.opened.goners {
+	for _, object := range c.opened.deadObjects {
 		if object <= c.opened.marks.filters {
 			c.problem("the server deletes them after its next start, nothing is lost", "the pages of object %d belong to no key", object)
 		}

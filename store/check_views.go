@@ -126,9 +126,9 @@ func (c *partitionCheck) load() error {
 		c.older = nil
 	}
 	c.opened.seq, c.redone.seq = from, c.first-1
-	c.redone.whole = c.first == 1
+	c.redone.logIsWhole = c.first == 1
 	marks.records = math.MaxUint64 // those of redone serve
-	if !c.opened.hasFilters() {
+	if !c.opened.hasTables() {
 		c.opened.forgoFilters()
 		c.opened.seq = c.state.seq
 	}
@@ -144,8 +144,8 @@ func (c *partitionCheck) load() error {
 // forgoFilters makes redo leave out what is unknown without a snapshot.
 func (p *partition) forgoFilters() { p.marks.filters, p.marks.catalog = math.MaxUint64, math.MaxUint64 }
 
-// hasFilters reports whether it has not.
-func (p *partition) hasFilters() bool { return p.catalog != nil }
+// hasTables reports whether the partition has a catalogue: a state row or a snapshot was read.
+func (p *partition) hasTables() bool { return p.catalog != nil }
 
 // checkSnapshots reads all snapshots. The newest sound one is in c.opened; c.older becomes
 // the one that would stand in for it.
@@ -289,7 +289,7 @@ func (c *partitionCheck) drainRecords() {
 // reach back to is taken from it. DBSIZE is checked by checkKeys.
 func (c *partitionCheck) checkState() {
 	p, is := c.redone, c.state
-	if is.seq == 0 || !p.hasFilters() {
+	if is.seq == 0 || !p.hasTables() {
 		return
 	}
 	want := p.stateRow()
@@ -314,7 +314,7 @@ func (c *partitionCheck) checkState() {
 // byte. Earlier, a snapshot may have bits of later ids, and lack those of generations
 // that were dropped while it was taken.
 func (c *partitionCheck) checkFilters() error {
-	if !c.redone.hasFilters() || !c.opened.hasFilters() {
+	if !c.redone.hasTables() || !c.opened.hasTables() {
 		return nil
 	}
 	want, is := c.redone.beginSnapshot(), c.opened.beginSnapshot()
@@ -349,7 +349,7 @@ func (c *partitionCheck) checkReadable() error {
 				pair[1].retire(k.object().release)
 				k.setObject(pair[0].objects[u.Key].object())
 			}
-			if named[u.Key] || k == nil && pair[1].hasFilters() { // it was dropped, or replaced
+			if named[u.Key] || k == nil && pair[1].hasTables() { // it was dropped, or replaced
 				continue
 			}
 			named[u.Key] = true
@@ -468,7 +468,7 @@ func (c *partitionCheck) checkKeys() error {
 		}
 	}
 	objects := c.opened.objects
-	if !c.opened.hasFilters() {
+	if !c.opened.hasTables() {
 		objects = c.redone.objects
 	}
 	c.found += int64(len(objects))

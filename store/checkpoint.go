@@ -150,7 +150,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	if !p.lockNow() {
 		return nil
 	}
-	if p.coming != nil {
+	if p.incoming != nil {
 		p.mu.Unlock()
 		return nil
 	}
@@ -234,7 +234,7 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 		return false
 	}
 	defer p.mu.Unlock()
-	if p.coming != nil {
+	if p.incoming != nil {
 		return false // what is coming must not have to wait
 	}
 	if p.seq == p.saving.checkpointSeq && !force && !p.seen.Obsolete() {
@@ -348,10 +348,10 @@ func (c *checkpoint) writeState() error {
 func (c *checkpoint) forgetExpiries() {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
-	c.p.fresh = slices.DeleteFunc(c.p.fresh, func(e expiry) bool {
+	c.p.newExpiries = slices.DeleteFunc(c.p.newExpiries, func(e expiry) bool {
 		return e.c.clean() || e.c.expire != e.at
 	})
-	c.p.fresh.init()
+	c.p.newExpiries.init()
 }
 
 // commit commits changes of Pebble once all that they show is committed (R1).

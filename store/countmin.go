@@ -191,7 +191,7 @@ func SketchRange(delta int64) error {
 // sketchCIncrBy logs all pairs once per opid; its checks come in the order of cIncrBy's.
 func (x *decider) sketchCIncrBy(op *Op) error {
 	r := &x.of(op)[0]
-	r.again(op.ID)
+	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (r *crashRun) owner(c int, rnd *rand.Rand) {
 		st.add(&b, k.key)
 	}
 	policy := r.clerk.policy()
-	if len(steps) == 1 && steps[0].kind.can(hasID) && rnd.IntN(2) == 0 {
+	if len(steps) == 1 && steps[0].kind.has(hasID) && rnd.IntN(2) == 0 {
 		var twin Batch
 		steps[0].add(&twin, k.key)
 		var other sync.WaitGroup

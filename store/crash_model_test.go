@@ -313,7 +313,7 @@ func (m *crashModel) step(k *crashOwner, st *crashStep) *crashStep {
 	st.epoch = m.epoch
 	k.steps = append(k.steps, st)
 	st.batch = len(k.steps)
-	if st.kind.can(hasID) {
+	if st.kind.has(hasID) {
 		st.op = &crashOp{clipped: st.kind == CIncrEx, expires: st.ends, keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
 	}
 	return st

@@ -52,7 +52,7 @@ func (x *decider) findAgain(op *Op) {
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
 			r.c = r.p.hot.install(r.keyHash, r.key, x.s.hashes.positionIn(r.slot, r.key))
 		}
-		if op.Kind.can(hasID) {
+		if op.Kind.has(hasID) {
 			r.disk = nil
 			x.judgeOne(op.run.first + i)
 		}
@@ -63,7 +63,7 @@ func (x *decider) findAgain(op *Op) {
 // type, overflow, out of memory, in this order.
 func (x *decider) cIncrBy(op *Op) error {
 	r := &x.of(op)[0]
-	r.again(op.ID)
+	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (x *decider) cmIncrBy(op *Op) error {
 	known := 0
 	for i := range refs {
 		r := &refs[i]
-		r.again(op.ID)
+		r.judgeAgain(op.ID)
 		if r.verdict != verdictNew {
 			known++
 		}
@@ -423,7 +423,7 @@ func (x *decider) tighten(r *ref, n int) error {
 // cSeen tells what is remembered of an operation.
 func (x *decider) cSeen(op *Op) error {
 	r := &x.of(op)[0]
-	r.again(op.ID)
+	r.judgeAgain(op.ID)
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen

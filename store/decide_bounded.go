@@ -21,7 +21,7 @@ func (x *decider) cIncrEx(op *Op) error {
 	if err := op.checkBounds(); err != nil {
 		return err
 	}
-	r.again(op.ID)
+	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func (x *decider) persist(op *Op) error {
 
 // logExpire logs when a key expires; 0: never.
 func (x *decider) logExpire(r *ref, at int64) {
-	e := entry{kind: entryExpire, typ: r.c.kind, key: r.key, c: r.c, value: r.c.value}
+	e := entry{kind: entrySetExpiry, typ: r.c.kind, key: r.key, c: r.c, value: r.c.value}
 	e.setExpire(at)
 	x.noteExpire(&e, r)
 	x.log(r.p, &e)

@@ -48,7 +48,7 @@ func TestUnknownIsRefused(t *testing.T) {
 		"no type":                 {byte(entryCreate), 0, 1, 'k', 0, 0},
 		"a counter as an object":  {byte(entryChange), 0, 1, 'k', byte(TypeCounter), 0},
 		"a type":                  {byte(entryCreate), 0, 1, 'k', maxTypes - 2, 0},
-		"a type beyond all":       {byte(entryExpire), 0, 1, 'k', 255, 0},
+		"a type beyond all":       {byte(entrySetExpiry), 0, 1, 'k', 255, 0},
 		"no kind":                 {0, 0},
 		"a table beyond 32 bits":  append(binary.AppendUvarint([]byte{byte(entryTighten), 0}, 1<<32), 2),
 		"a field that is missing": {byte(entryApply), 0, 1, 1, 'k', 1, 'i', 2},

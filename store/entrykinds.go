@@ -13,37 +13,37 @@ type entryKind uint8
 
 // The kinds of log entries. Values are part of the format.
 const (
-	entryApply    entryKind = 1
-	entrySet      entryKind = 2
-	entryDelete   entryKind = 3
-	entryControl  entryKind = 4
-	entryTighten  entryKind = 5
-	entryCatalog  entryKind = 6
-	entryFlush    entryKind = 7
-	entryCreate   entryKind = 8
-	entryChange   entryKind = 9
-	entryExpire   entryKind = 10
-	entryIncr     entryKind = 11
-	entryJump     entryKind = 12
-	entryFragment entryKind = 13
-	entryLast     entryKind = 14
-	entryDrop     entryKind = 15
-	entryRemember entryKind = 16
-	entryAdopt    entryKind = 17
-	entryVacate   entryKind = 18
-	entryHandOver entryKind = 19
-	entryMerge    entryKind = 20
-	entryHeard    entryKind = 21
-	entryTakeBack entryKind = 22
-	entryCursor   entryKind = 23
-	entryRegions  entryKind = 24
-	entryForget   entryKind = 25
-	entrySpent    entryKind = 26
-	entryOwed     entryKind = 27
-	entryLevelled entryKind = 28
-	entryHeir     entryKind = 29
-	entryPaid     entryKind = 30
-	entryEnd      entryKind = 31 // the lowest number that is free
+	entryApply     entryKind = 1
+	entrySet       entryKind = 2
+	entryDelete    entryKind = 3
+	entryControl   entryKind = 4
+	entryTighten   entryKind = 5
+	entryCatalog   entryKind = 6
+	entryFlush     entryKind = 7
+	entryCreate    entryKind = 8
+	entryChange    entryKind = 9
+	entrySetExpiry entryKind = 10
+	entryIncr      entryKind = 11
+	entryJump      entryKind = 12
+	entryFragment  entryKind = 13
+	entryLast      entryKind = 14
+	entryDrop      entryKind = 15
+	entryRemember  entryKind = 16
+	entryAdopt     entryKind = 17
+	entryVacate    entryKind = 18
+	entryHandOver  entryKind = 19
+	entryMerge     entryKind = 20
+	entryHeard     entryKind = 21
+	entryTakeBack  entryKind = 22
+	entryCursor    entryKind = 23
+	entryRegions   entryKind = 24
+	entryForget    entryKind = 25
+	entrySpent     entryKind = 26
+	entryOwed      entryKind = 27
+	entryLevelled  entryKind = 28
+	entryHeir      entryKind = 29
+	entryPaid      entryKind = 30
+	entryEnd       entryKind = 31 // the lowest number that is free
 )
 
 // kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a move of the partition and
@@ -152,7 +152,7 @@ func init() {
 			fields: []entryField{fieldKey, fieldObjectType, fieldBytes.as("change bytes")},
 			key:    keyFound, redo: (*partition).redoChange,
 		},
-		entryExpire: {
+		entrySetExpiry: {
 			name: "expire", meaning: "the expiry of a key was set; without flag 04: removed. Of a counter it is a post-image, too",
 			fields: []entryField{fieldKey, fieldType, fieldValueOfCounter},
 			key:    keyCounter, makes: (*entry).isOfCounter, redo: (*partition).redoExpire,

@@ -331,7 +331,7 @@ func (x *decider) tryLock() bool {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
 		free := p.mu.TryLock()
-		if free && p.away {
+		if free && p.rebuilding {
 			p.mu.Unlock()
 			free = false
 		}
@@ -480,7 +480,7 @@ func (x *decider) take(op *Op) {
 	op.Err, op.run.judged = x.turn(op), true
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
+		if p := r.p; op.Kind.has(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
 			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
 			p.draft.need = p.seq

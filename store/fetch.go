@@ -95,7 +95,7 @@ func (x *decider) install(r *ref) bool {
 		r.c = r.p.hot.install(r.keyHash, r.key, pos)
 		return true
 	}
-	if r.p.aside != nil {
+	if r.p.movedRows != nil {
 		r.c = newCounter(r.key, pos) // of a row that is not there yet memory must know nothing
 		return true
 	}

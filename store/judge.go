@@ -228,10 +228,10 @@ func (r *ref) beginSearch(s *seen.Search, m fbf.Match, logged int64) {
 	})
 }
 
-// again judges a second time, at the operation's turn: an earlier operation of
+// judgeAgain judges a second time, at the operation's turn: an earlier operation of
 // the same batch may have been its twin. Only what the batch itself has added needs to
 // be asked, for all else was there at the first judgement.
-func (r *ref) again(id []byte) {
+func (r *ref) judgeAgain(id []byte) {
 	if !r.p.draft.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
 	}

@@ -297,7 +297,7 @@ func TestObjectEntriesAreChecked(t *testing.T) {
 		"a change of nothing":         {kind: entryChange, typ: typeTally, key: []byte("none"), id: ten},
 		"a change of a counter":       {kind: entryChange, typ: typeTally, key: []byte("c"), id: ten},
 		"a change of another type":    {kind: entryChange, typ: typeTally, key: []byte("f"), id: ten},
-		"an expiry of another type":   {kind: entryExpire, typ: TypeFilter, key: []byte("t")},
+		"an expiry of another type":   {kind: entrySetExpiry, typ: TypeFilter, key: []byte("t")},
 		"a change without content":    {kind: entryChange, typ: typeTally, key: []byte("t")},
 		"a change with more":          {kind: entryChange, typ: typeTally, key: []byte("t"), id: append(ten, 0)},
 		"a key that is there":         {kind: entryCreate, typ: typeTally, key: []byte("t")},

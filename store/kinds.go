@@ -90,14 +90,14 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 	return all
 }
 
-// can reports whether operations of this kind have any of the flags.
-func (k Kind) can(flags kindFlags) bool { return kinds[k].is&flags != 0 }
+// has reports whether operations of this kind have any of the flags.
+func (k Kind) has(flags kindFlags) bool { return kinds[k].is&flags != 0 }
 
 // internal reports whether no client asks for such operations.
 func (k Kind) internal() bool { return k == removeExpired || k >= regionMerge && k < kindsPerType }
 
 // Write reports whether operations of this kind can change state.
-func (k Kind) Write() bool { return k.can(writes) }
+func (k Kind) Write() bool { return k.has(writes) }
 
 // regionRoom bounds what an operation logs more in a member of regions, where it logs room at
 // most otherwise: each entry may have a note, and a tombstone may come before it.

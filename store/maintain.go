@@ -263,7 +263,7 @@ func (s *Store) expireDue(p *partition, b *Batch, served []servedExpiry) []serve
 	}
 	commits, before := p.commits.Load(), len(served)
 	wall, _ := s.look()
-	keys := p.fresh.due(wall, expiryBatch)
+	keys := p.newExpiries.due(wall, expiryBatch)
 	p.mu.Unlock()
 	b.Reset()
 	op := b.Add(removeExpired)

@@ -100,7 +100,7 @@ func moveError(format string, args ...any) error {
 
 // moved reports whether nobody is answered here because the partition is, or is about to
 // be, another shard's, or because its rows are not there yet. The partition is locked.
-func (p *partition) moved() bool { return p.handed > 0 || p.gone || p.aside != nil }
+func (p *partition) moved() bool { return p.handed > 0 || p.gone || p.movedRows != nil }
 
 // setFrozen says why the partition, which is locked, refuses writes; nothing has failed.
 func (p *partition) setFrozen(leads bool) {
@@ -145,7 +145,7 @@ func (x *decider) refusal(op *Op) error {
 		return nil
 	case x.atomic:
 		return x.frozen
-	case op.Kind.can(allKeys):
+	case op.Kind.has(allKeys):
 		return x.s.refusal(x.s.partitions...)
 	}
 	for i := range x.of(op) {
@@ -368,7 +368,7 @@ func (x *decider) canHold(p *partition) error {
 		return ErrNotLeader
 	case x.s.Failure() != nil:
 		return x.s.Failure()
-	case p.gone || p.aside != nil:
+	case p.gone || p.movedRows != nil:
 		return moveError("partition %d is not here", p.id)
 	}
 	return nil
@@ -523,7 +523,7 @@ func (s *Store) Vacate(partition uint16, number uint64) error {
 		err = ErrNotLeader
 	case s.Failure() != nil:
 		err = s.Failure()
-	case p.coming != nil:
+	case p.incoming != nil:
 		err = moveError("partition %d is just coming", partition)
 	case !p.gone && p.handed != number:
 		err = moveError("partition %d is held under the number %d, and not %d", partition, p.handed, number)

@@ -181,7 +181,7 @@ func TestMoveTakenBack(t *testing.T) {
 	go func() { adopted <- adopt(b, 1, out.To, last) }()
 	eventually(t, "the adoption is logged", func() bool { _, now := l.records(0); return now > n })
 	b.partitions[1].lock()
-	if op := b.partitions[1]; op.aside == nil || op.adopted != out.To {
+	if op := b.partitions[1]; op.movedRows == nil || op.adopted != out.To {
 		t.Error("it was not adopted")
 	}
 	b.partitions[1].mu.Unlock()

@@ -101,7 +101,7 @@ func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
 		s.snapshots.lock()
 	}
 	defer p.mu.Unlock()
-	if p.coming != nil {
+	if p.incoming != nil {
 		return nil, moveError("partition %d is coming already", p.id)
 	}
 	if err := p.mayBecome(to); err != nil {
@@ -110,7 +110,7 @@ func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
 	if err := p.removeStale(to); err != nil {
 		return nil, err
 	}
-	p.coming = in
+	p.incoming = in
 	in.begin()
 	return in, nil
 }
@@ -213,8 +213,8 @@ func (in *Incoming) Close() {
 
 // forget lets go of what has come. The partition is locked.
 func (in *Incoming) forget() {
-	if in.p.coming == in {
-		in.p.coming = nil
+	if in.p.incoming == in {
+		in.p.incoming = nil
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -225,8 +225,8 @@ func (in *Incoming) forget() {
 func (p *partition) abandonComing() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.coming != nil && !p.coming.adopted {
-		p.coming.forget()
+	if p.incoming != nil && !p.incoming.adopted {
+		p.incoming.forget()
 	}
 }
 
@@ -380,7 +380,7 @@ func (x *decider) adopt(p *partition, to, last, number uint64) error {
 	if err := x.s.Failure(); err != nil {
 		return err
 	}
-	in := p.coming
+	in := p.incoming
 	switch {
 	case !x.s.Leads():
 		return ErrNotLeader
@@ -435,7 +435,7 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 	if p.db.ReadOnly() {
 		return errComes
 	}
-	in := p.coming
+	in := p.incoming
 	if in != nil && !in.adopted && in.seq == to {
 		in.mu.Lock()
 		defer in.mu.Unlock()
@@ -514,23 +514,23 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	}
 	p.seen.Replace(&q.seen)
 	old := p.views
-	if old.aside != nil {
-		old.aside.Discard() // it came, and went again, before recovery has ingested anything
+	if old.movedRows != nil {
+		old.movedRows.Discard() // it came, and went again, before recovery has ingested anything
 	}
 	p.views = q.views
 	p.hot.takeOver(old.hot)
 	for i := range p.hot.made {
 		p.hot.made[i]++ // keys may have come and gone where the partition was
 	}
-	p.seq, p.adopted, p.aside, p.gone = in.seq, in.seq, in.tables, false
-	p.incarnation, p.recovered, p.marks, p.goners = old.incarnation, old.recovered, marks{}, nil
+	p.seq, p.adopted, p.movedRows, p.gone = in.seq, in.seq, in.tables, false
+	p.incarnation, p.recovered, p.marks, p.deadObjects = old.incarnation, old.recovered, marks{}, nil
 	p.at = p.at.after(at)
 	p.saving.savedSeq += int64(in.seq - seq) // nobody has changed anything
 	if p.frozen.Load() == nil {
 		p.frozen.Store(&errMoved) // until its rows are there
 	}
 	_ = in.tail.Close() // all of it was fsynced
-	in.shadow, in.adopted, p.coming = nil, true, in
+	in.shadow, in.adopted, p.incoming = nil, true, in
 }
 
 // settle ingests the rows of a partition whose adoption is committed, and lets it be served.
@@ -538,7 +538,7 @@ func (s *Store) settle(p *partition) error {
 	if !p.lockNow() {
 		return nil
 	}
-	due := p.aside != nil
+	due := p.movedRows != nil
 	p.mu.Unlock()
 	if !due {
 		return nil
@@ -546,7 +546,7 @@ func (s *Store) settle(p *partition) error {
 	s.rebuilds.Lock() // which also redo, and ingest
 	defer s.rebuilds.Unlock()
 	p.lock()
-	due = p.aside != nil && p.committed.upTo() >= p.adopted
+	due = p.movedRows != nil && p.committed.upTo() >= p.adopted
 	p.mu.Unlock()
 	if !due || s.Failure() != nil {
 		return nil
@@ -564,14 +564,14 @@ func (s *Store) settle(p *partition) error {
 // takeRows ingests the rows of a partition that was adopted, if that is due. The adoption is
 // committed.
 func (p *partition) takeRows() error {
-	if p.aside == nil {
+	if p.movedRows == nil {
 		return nil
 	}
-	if err := p.aside.Ingest(); err != nil {
+	if err := p.movedRows.Ingest(); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.aside, p.coming = nil, nil
+	p.movedRows, p.incoming = nil, nil
 	p.mu.Unlock()
 	return nil
 }

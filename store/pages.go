@@ -133,10 +133,10 @@ func (p *partition) beginPages(o object, seq uint64) {
 func (p *partition) endPages(o object) {
 	switch o := o.(type) {
 	case *paged:
-		p.goners = append(p.goners, o.created)
+		p.deadObjects = append(p.deadObjects, o.created)
 	case *unreadable:
 		if o.created > 0 {
-			p.goners = append(p.goners, o.created)
+			p.deadObjects = append(p.deadObjects, o.created)
 		}
 	}
 }
@@ -156,8 +156,8 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 	return pages(func(pg persistence.Page) error {
 		c := keys[pg.Object]
 		if c == nil {
-			if n := len(p.goners); n == 0 || p.goners[n-1] != pg.Object {
-				p.goners = append(p.goners, pg.Object)
+			if n := len(p.deadObjects); n == 0 || p.deadObjects[n-1] != pg.Object {
+				p.deadObjects = append(p.deadObjects, pg.Object)
 			}
 			return nil
 		}

@@ -24,10 +24,10 @@ type partition struct {
 	// mu guards what follows but for committed, which guards itself. It is held for one
 	// short critical section for each share of a batch.
 	mu sync.Mutex
-	// away: the views are being made anew (rebuild.go), and nobody else may use them but
-	// who holds the snapshotter's locks already. Others wait for back.
-	away bool
-	back sync.Cond
+	// rebuilding: the views are being made anew (rebuild.go). Only the holder of the snapshotter's locks
+	// may use them; others wait for back.
+	rebuilding bool
+	back       sync.Cond
 	views
 	seen      seen.Records               // what EXACT tables know of each operation: a view, too
 	ids       [part.MaxRegions]RegionIDs // what was made of the opids of each region
@@ -39,11 +39,11 @@ type partition struct {
 	ahead     int64         // logged time minus running time (clock.go)
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
-	frozen atomic.Pointer[error]
-	whole  bool      // its log reaches back to its beginning: no row counts (Check)
-	home   uint64    // Options.RegionIncarnation, of a replica
-	taking taking    // of other regions' logs (take.go)
-	coming *Incoming // what is to take its place, until that is on disk (movein.go)
+	frozen            atomic.Pointer[error]
+	logIsWhole        bool      // its log reaches back to its beginning: no row counts (Check)
+	regionIncarnation uint64    // Options.RegionIncarnation, of a replica
+	taking            taking    // of other regions' logs (take.go)
+	incoming          *Incoming // what is to take its place, until that is on disk (movein.go)
 	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets), since the process began; nil: none was.
 	dropped []uint64
 }
@@ -58,7 +58,7 @@ type views struct {
 	size        int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot         *hotCounters
 	rows        *rowFilter // which keys may have a row
-	fresh       expiries   // keys whose expiry no row's index knows yet
+	newExpiries expiries   // keys whose expiry no row's index knows yet
 	tables      map[uint32]*tableState
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
@@ -66,14 +66,14 @@ type views struct {
 	spoiled     int                 // … of these, how many became so in this process
 	catalog     *catalog
 	floor       uint64              // the last FLUSHALL: what is missing rests on it
-	goners      []uint64            // objects whose pages are to be deleted (pages.go)
+	deadObjects []uint64            // objects whose pages are to be deleted (pages.go)
 	fragments   fragments           // of a change that is not finished (fragments.go)
 	flushDue    bool                // what it deletes is still on disk, and nothing newer is that memory lacks
 	adopted     uint64              // the sequence with which it went on in this shard; 0: it began here
 	gone        bool                // another shard has it: it is empty, and nobody is answered
 	handed      uint64              // it is being handed over, under this number; 0: it is not
 	number      uint64              // the highest under which it was ever held here; 0: it was not
-	aside       *persistence.Tables // its rows, until they are ingested
+	movedRows   *persistence.Tables // its rows, until they are ingested
 	regions     *regions            // nil: it is no member of regions
 	end         logEnd              // of its last section, if a member logged it since the store was opened
 	ended       ended               // keys of which something can be dropped (regiondrop.go)
@@ -141,7 +141,7 @@ func newViews(count, hotLimit int) views {
 // snapshotter's locks, must not wait for that.
 func (p *partition) lock() {
 	p.mu.Lock()
-	for p.away {
+	for p.rebuilding {
 		p.back.Wait()
 	}
 }
@@ -150,7 +150,7 @@ func (p *partition) lock() {
 // views are not there.
 func (p *partition) lockNow() bool {
 	p.mu.Lock()
-	if p.away {
+	if p.rebuilding {
 		p.mu.Unlock()
 		return false
 	}

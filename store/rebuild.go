@@ -33,7 +33,7 @@ func (s *Store) rebuild(cuts ...cut) error {
 	for i, c := range cuts {
 		ids[i], ps[i], upTo[i] = c.p.id, c.p, c.upTo
 		c.p.mu.Lock()
-		c.p.away = true
+		c.p.rebuilding = true
 		c.p.mu.Unlock()
 	}
 	if err := s.takeBack(cuts); err != nil {
@@ -96,7 +96,7 @@ func (s *Store) takeBack(cuts []cut) error {
 func comeBack(ps []*partition) {
 	for _, p := range ps {
 		p.mu.Lock()
-		p.away = false
+		p.rebuilding = false
 		p.back.Broadcast()
 		p.mu.Unlock()
 	}
@@ -118,9 +118,9 @@ func (p *partition) drop() {
 	hot := p.hot
 	p.views, p.draft, p.saving = newViews(p.count, hot.limit), draft{}, saving{}
 	p.hot.takeOver(hot)
-	if p.coming != nil && p.coming.adopted {
-		p.coming.tables.Discard() // unless Pebble has them
-		p.coming = nil
+	if p.incoming != nil && p.incoming.adopted {
+		p.incoming.tables.Discard() // unless Pebble has them
+		p.incoming = nil
 	}
 }
 

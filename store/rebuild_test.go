@@ -441,7 +441,7 @@ func TestOthersServe(t *testing.T) {
 	isAway := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.away
+		return p.rebuilding
 	}
 	s.snapshots.lock() // a checkpoint is under way somewhere
 	var waiting sync.WaitGroup
@@ -546,7 +546,7 @@ func TestRebuildBetweenPieces(t *testing.T) {
 			eventually(t, "the partition is away", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
-				return p.away
+				return p.rebuilding
 			})
 		}
 		if takenBack {

@@ -235,7 +235,7 @@ func (p *partition) setExpire(c *counter, at int64) {
 	}
 	c.expire = at
 	if at != 0 {
-		p.fresh.add(c)
+		p.newExpiries.add(c)
 	}
 }
 
@@ -369,7 +369,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 				p.hot.forget(c)
 			}
 		}
-		p.goners = nil // up to the floor all pages go
+		p.deadObjects = nil // up to the floor all pages go
 		for _, t := range p.tables {
 			t.horizon.forget(e.value)
 			if p.marks.rebuilt && seq <= p.marks.records {
@@ -385,7 +385,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	}
 	if seq > p.marks.counters {
 		p.hot.clear()
-		p.size, p.fresh, p.ended = 0, nil, ended{}
+		p.size, p.newExpiries, p.ended = 0, nil, ended{}
 		if p.regions != nil {
 			p.regions.owed = owedOps{} // what was applied in the old era is nowhere any more
 		}

@@ -70,7 +70,7 @@ func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) 
 		return nil, false, nil
 	}
 	e := &p.ended
-	if p.regions == nil || p.frozen.Load() != nil || p.aside != nil || p.flushDue {
+	if p.regions == nil || p.frozen.Load() != nil || p.movedRows != nil || p.flushDue {
 		p.mu.Unlock()
 		return nil, false, nil
 	}

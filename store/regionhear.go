@@ -120,7 +120,7 @@ func (x *decider) regionHear(op *Op) error {
 	if !ok || h.Dot == 0 || h.Origin == r.p.self() || r.p.regions.member(h.Origin) == nil {
 		return ErrOption
 	}
-	r.latest(op.ID)
+	r.judgeHeardAgain(op.ID)
 	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true, Region: h.Origin, Dot: h.Dot}
 	ids := &r.p.ids[h.Origin]
 	first := r.verdict == verdictSeen && heard.Before(&r.seen, r.p.self())
@@ -148,8 +148,8 @@ func (x *decider) regionHear(op *Op) error {
 	return nil
 }
 
-// latest judges again what this batch may have changed since the first judgement.
-func (r *ref) latest(id []byte) {
+// judgeHeardAgain judges again what this batch may have changed since the first judgement.
+func (r *ref) judgeHeardAgain(id []byte) {
 	if !r.p.draft.twins.mayHave(r.hash) {
 		return
 	}

@@ -183,7 +183,7 @@ func (p *partition) loadAside(c *counter) error {
 
 // rowOf reads a row, in recovery; nil if there is none.
 func (p *partition) rowOf(c *counter) (*row, error) {
-	if p.whole {
+	if p.logIsWhole {
 		return nil, nil
 	}
 	value, ok, err := p.db.Row(nil, c.rowKey())

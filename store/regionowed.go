@@ -340,7 +340,7 @@ func (x *decider) regionLost(op *Op) error {
 	case l.Owed:
 		x.owe(r, lost, false)
 	}
-	r.latest(op.ID)
+	r.judgeHeardAgain(op.ID)
 	w := &l.Winner
 	if r.verdict == verdictSeen && r.seen.Other && r.seen.Region == l.Region && r.seen.Dot == l.Dot && w.Origin != g.Self && g.member(w.Origin) != nil {
 		x.hear(op, r, w, r.seen.Taken)

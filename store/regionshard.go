@@ -44,8 +44,8 @@ func (s *Store) KeepRegions(set RegionSet, partitions []uint16) error {
 
 // logIncarnation is what others know the partition's log by. The partition is locked.
 func (p *partition) logIncarnation() uint64 {
-	if p.home != 0 {
-		return p.home
+	if p.regionIncarnation != 0 {
+		return p.regionIncarnation
 	}
 	return p.incarnation
 }

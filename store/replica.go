@@ -194,7 +194,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
-	g.settles = p.aside != nil
+	g.settles = p.movedRows != nil
 	if r := p.regions; r != nil && r.Version+1 != s.heldFor.Load() {
 		set := r.RegionSet
 		s.replica.news = &set

@@ -32,16 +32,16 @@ func (x *decider) routeAll() {
 
 // checkSizes refuses keys and opids out of bounds, before anything else.
 func (op *Op) checkSizes() error {
-	if op.Kind.can(allKeys) {
+	if op.Kind.has(allKeys) {
 		return nil
 	}
-	if op.Kind.can(hasID) && (len(op.ID) == 0 || len(op.ID) > MaxOpID) {
+	if op.Kind.has(hasID) && (len(op.ID) == 0 || len(op.ID) > MaxOpID) {
 		return ErrOpIDSize
 	}
 	if len(op.Keys) > MaxKeys {
 		return ErrTooManyKeys
 	}
-	if !op.Kind.can(manyKeys) {
+	if !op.Kind.has(manyKeys) {
 		return checkKey(op.Key)
 	}
 	for _, k := range op.Keys {
@@ -87,19 +87,19 @@ func (x *decider) route(i int) {
 		first, _ := slotRange(int(op.Delta), len(x.s.partitions))
 		x.fill(x.newRef(), i, nil, first)
 		x.refs[len(x.refs)-1].failed = true // there is nothing to find
-	case op.Kind.can(allKeys):
+	case op.Kind.has(allKeys):
 		x.flushes = true
 		for i := range x.s.partitions {
 			x.mask[i/64] |= 1 << (i % 64)
 		}
-	case op.Kind.can(manyKeys):
+	case op.Kind.has(manyKeys):
 		for _, k := range op.Keys {
 			x.addRef(i, k)
 		}
 	default:
 		x.addRef(i, op.Key)
 	}
-	if op.Kind.can(hashesItems) {
+	if op.Kind.has(hashesItems) {
 		for _, item := range op.Keys {
 			x.items = append(x.items, x.s.hashes.ids.Hash(op.Key, item))
 		}
@@ -128,7 +128,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	r.verdict, r.dismissed, r.hasTime, r.failed, r.others = verdictUnknown, false, false, false, 0
 	o := &x.ops[op]
 	r.hears = o.Kind == regionHear
-	if r.asks = o.Kind.can(hasID); r.asks {
+	if r.asks = o.Kind.has(hasID); r.asks {
 		r.hash = x.s.hashes.ids.Hash(key, o.ID)
 	}
 }
@@ -138,7 +138,7 @@ func (x *decider) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+o
 
 // splits reports whether an operation can be in a batch that is split: it has
 // exactly one key, and whether it has its turn depends on no other.
-func (op *Op) splits() bool { return !op.Kind.can(manyKeys | allKeys | hashesItems | unsplit) }
+func (op *Op) splits() bool { return !op.Kind.has(manyKeys | allKeys | hashesItems | unsplit) }
 
 // split routes a batch whose operations all have one key: refs are placed share
 // by share, in the order of operations within each, which is what the clients

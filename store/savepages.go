@@ -17,9 +17,9 @@ const (
 
 // pagesWritten is what one commit writes.
 type pagesWritten struct {
-	upTo   point // of the last entry that may be in it
-	pages  []dirtyPages
-	goners []uint64
+	upTo        point // of the last entry that may be in it
+	pages       []dirtyPages
+	deadObjects []uint64
 }
 
 // errSpoiled ends a checkpoint whose snapshot has an object that has become unreadable since: its pages are not written
@@ -57,10 +57,10 @@ func (c *checkpoint) capturePages(b *persistence.Changes) (w pagesWritten) {
 	p := c.p
 	for n := 0; n < pagesCommit; n += pagesPiece {
 		p.mu.Lock()
-		for _, object := range p.goners {
+		for _, object := range p.deadObjects {
 			b.DropPages(p.id, object, object)
 		}
-		w.goners, p.goners = append(w.goners, p.goners...), nil
+		w.deadObjects, p.deadObjects = append(w.deadObjects, p.deadObjects...), nil
 		for range pagesPiece {
 			c.capturePage(b, &w)
 		}
@@ -102,7 +102,7 @@ func (c *checkpoint) capturePage(b *persistence.Changes, w *pagesWritten) {
 func (p *partition) pagesFailed(w *pagesWritten) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.goners = append(w.goners, p.goners...)
+	p.deadObjects = append(w.deadObjects, p.deadObjects...)
 	for _, d := range w.pages {
 		d.o.Memory().NotWritten(d.list)
 	}

@@ -37,7 +37,7 @@ func TestRebuildMeetsLock(t *testing.T) {
 				}
 				return !free
 			})
-			p.away = true // as rebuild does first
+			p.rebuilding = true // as rebuild does first
 			p.mu.Unlock()
 			go func() { rebuilt <- s.rebuild(all(p)...) }()
 			eventually(t, "both have ended", func() bool { return len(ended) > 0 && len(rebuilt) > 0 })

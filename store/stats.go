@@ -79,7 +79,7 @@ func (s *Store) Stats() Stats {
 
 func (p *partition) addStats(st *Stats) {
 	st.Keys += p.size
-	st.Expires += int64(len(p.fresh))
+	st.Expires += int64(len(p.newExpiries))
 	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())

@@ -274,7 +274,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	for i := range meta.Partitions {
 		p := newPartition(uint16(i), meta.Partitions, s.hashes, hot, &s.pool, db)
 		if s.replica != nil {
-			p.home = o.RegionIncarnation
+			p.regionIncarnation = o.RegionIncarnation
 		}
 		s.partitions = append(s.partitions, p)
 	}

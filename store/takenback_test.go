@@ -86,7 +86,7 @@ func TestBackupOverRebuild(t *testing.T) {
 	lives := s.lives()
 	must(t, s.awaitCommits(lives))
 	p.mu.Lock()
-	p.away = true
+	p.rebuilding = true
 	p.mu.Unlock()
 	if err := s.awaitCommits(lives); err == nil {
 		t.Error("it counts on a partition that is away")

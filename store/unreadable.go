@@ -170,7 +170,7 @@ func (p *partition) listUnreadable() (list []Unreadable) {
 
 // readable refuses an operation on a key whose object cannot be read.
 func (x *decider) readable(op *Op) error {
-	if op.Kind.can(anyObject) || op.Kind.internal() {
+	if op.Kind.has(anyObject) || op.Kind.internal() {
 		return nil
 	}
 	for i := range x.of(op) {

@@ -26,7 +26,7 @@ func (s *Store) flushRows(p *partition) error {
 	if !p.lockNow() {
 		return nil
 	}
-	if p.coming != nil {
+	if p.incoming != nil {
 		p.mu.Unlock()
 		return nil
 	}

@@ -40,7 +40,7 @@ var regionShardMutants = []mutant{
 	{
 		guarantee: "shard tells", name: "a replica goes by the name of its directory",
 		file:     "store/regionshard.go",
-		old:      "	if p.home != 0 {\n",
+		old:      "	if p.regionIncarnation != 0 {\n",
 		new:      "	if false {\n",
 		packages: "./store", tests: "TestShardTells",
 	},

@@ -54,7 +54,7 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "a failed commit forgets whose pages are to be deleted",
 		file:     "store/savepages.go",
-		old:      "	p.goners = append(w.goners, p.goners...)\n",
+		old:      "	p.deadObjects = append(w.deadObjects, p.deadObjects...)\n",
 		new:      "",
 		packages: "./store", tests: "TestPagesOfAFailedCommit",
 	},
@@ -208,14 +208,14 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G7", name: "an old operation on a sketch is applied",
 		file:     "store/countmin.go",
-		old:      "	r.again(op.ID)\n	if err := x.checkTime(op, r); err != nil {\n",
-		new:      "	r.again(op.ID)\n	if err := x.checkTime(op, r); err != nil && err != ErrStale {\n",
+		old:      "	r.judgeAgain(op.ID)\n	if err := x.checkTime(op, r); err != nil {\n",
+		new:      "	r.judgeAgain(op.ID)\n	if err := x.checkTime(op, r); err != nil && err != ErrStale {\n",
 		packages: "./store", tests: "TestCMSCIncr",
 	},
 	{
 		guarantee: "G1", name: "a twin on a sketch is not noticed",
 		file:     "store/countmin.go",
-		old:      "	r.again(op.ID)\n	if err := x.checkTime(op, r); err != nil {\n",
+		old:      "	r.judgeAgain(op.ID)\n	if err := x.checkTime(op, r); err != nil {\n",
 		new:      "	if err := x.checkTime(op, r); err != nil {\n",
 		packages: "./store", tests: "TestSketchTwins",
 	},

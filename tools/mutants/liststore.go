@@ -187,8 +187,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G3", name: "a duplicate is answered while the original is not yet committed",
 		file:     "store/execute.go",
-		old:      "		if p := r.p; op.Kind.can(ofKeys) || r.verdict",
-		new:      "		if p := r.p; r.verdict == verdictSeen {\n			continue\n		} else if op.Kind.can(ofKeys) || r.verdict",
+		old:      "		if p := r.p; op.Kind.has(ofKeys) || r.verdict",
+		new:      "		if p := r.p; r.verdict == verdictSeen {\n			continue\n		} else if op.Kind.has(ofKeys) || r.verdict",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
