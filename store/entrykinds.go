@@ -90,8 +90,19 @@ const (
 	keyObject                // the same, of an object
 )
 
-// kindRows has a row for each kind. It is filled by init, as redo uses it.
+// kindRows has a row for each kind. Redo uses it, so that it cannot be initialized with what redoes.
 var kindRows [256]kindRow
+
+var _ = fillKindRows(clientKinds(), tableKinds(), partitionKinds(), heardKinds(), regionKinds())
+
+func fillKindRows(groups ...map[entryKind]kindRow) bool {
+	for _, rows := range groups {
+		for kind, row := range rows {
+			kindRows[kind] = row
+		}
+	}
+	return true
+}
 
 // row returns the row of a kind; an empty one, without redo, if there is no such kind.
 func (kind entryKind) row() *kindRow { return &kindRows[kind] }
@@ -101,8 +112,9 @@ func (kind entryKind) is(t traits) bool { return kindRows[kind].traits&t != 0 }
 
 func always(*entry, part.Region) bool { return true }
 
-func init() {
-	kindRows = [256]kindRow{
+// clientKinds are those of what clients ask for.
+func clientKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
 		entryApply: {
 			name: "apply", meaning: "an idempotent operation; value is the counter after it",
 			fields: []entryField{fieldTable, fieldOp},
@@ -121,26 +133,6 @@ func init() {
 			fields: []entryField{fieldKey},
 			traits: isPlain, key: keyCounter, redo: (*partition).redoDelete,
 			told: func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 }, change: (*entry).changeDelete,
-		},
-		entryControl: {
-			name: "control", meaning: "what a table's filter did (Event, fbf/event.go)",
-			fields: []entryField{fieldTable, fieldBytes.as("event bytes")},
-			traits: hasTable, redo: (*partition).redoControl,
-		},
-		entryTighten: {
-			name: "tighten", meaning: "a table's filter tests at ERROR/n from now on",
-			fields: []entryField{fieldTable, fieldValue.as("n v")},
-			traits: hasTable, redo: (*partition).redoTighten,
-		},
-		entryCatalog: {
-			name: "catalog", meaning: "the tables, whole",
-			fields: []entryField{fieldBytes.as("catalogue bytes")},
-			redo:   (*partition).redoCatalog,
-		},
-		entryFlush: {
-			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the tables' forgotten-before",
-			fields: []entryField{fieldValue.as("wall time v")},
-			traits: noSaving, redo: (*partition).redoFlush,
 		},
 		entryCreate: {
 			name: "create", meaning: "a key that holds an object was created",
@@ -164,10 +156,11 @@ func init() {
 			traits: isPlain, key: keyCounter, redo: (*partition).redoSet,
 			told: always, change: (*entry).changeAdd,
 		},
-		entryJump: {
-			name: "jump", meaning: "the directory is this incarnation from now on, and the next entry has the sequence last + 1",
-			fields: []entryField{fieldNumber.as("incarnation u"), fieldValue.as("last v")},
-			traits: jumps, redo: (*partition).redoJump,
+		entryRemember: {
+			name: "remember", meaning: "the change before it, of a sketch, was that of an idempotent operation; its items, and deltas, have the " +
+				"fingerprint (store/sketch/hash.go). Bit i of the answers of BF.CADD says that item i was new",
+			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, fingerprint v, answers v")},
+			traits: hasTable | hasOpid, key: keyFound, redo: (*partition).redoRemember,
 		},
 		entryFragment: {
 			name: "fragment", meaning: "a fragment of a change that is longer than 256 KiB",
@@ -184,11 +177,42 @@ func init() {
 			fields: []entryField{fieldNumber},
 			redo:   (*partition).redoDrop,
 		},
-		entryRemember: {
-			name: "remember", meaning: "the change before it, of a sketch, was that of an idempotent operation; its items, and deltas, have the " +
-				"fingerprint (store/sketch/hash.go). Bit i of the answers of BF.CADD says that item i was new",
-			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, fingerprint v, answers v")},
-			traits: hasTable | hasOpid, key: keyFound, redo: (*partition).redoRemember,
+	}
+}
+
+// tableKinds are those of tables, and of what deletes everything.
+func tableKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
+		entryControl: {
+			name: "control", meaning: "what a table's filter did (Event, fbf/event.go)",
+			fields: []entryField{fieldTable, fieldBytes.as("event bytes")},
+			traits: hasTable, redo: (*partition).redoControl,
+		},
+		entryTighten: {
+			name: "tighten", meaning: "a table's filter tests at ERROR/n from now on",
+			fields: []entryField{fieldTable, fieldValue.as("n v")},
+			traits: hasTable, redo: (*partition).redoTighten,
+		},
+		entryCatalog: {
+			name: "catalog", meaning: "the tables, whole",
+			fields: []entryField{fieldBytes.as("catalogue bytes")},
+			redo:   (*partition).redoCatalog,
+		},
+		entryFlush: {
+			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the tables' forgotten-before",
+			fields: []entryField{fieldValue.as("wall time v")},
+			traits: noSaving, redo: (*partition).redoFlush,
+		},
+	}
+}
+
+// partitionKinds are those of a partition and where it is.
+func partitionKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
+		entryJump: {
+			name: "jump", meaning: "the directory is this incarnation from now on, and the next entry has the sequence last + 1",
+			fields: []entryField{fieldNumber.as("incarnation u"), fieldValue.as("last v")},
+			traits: jumps, redo: (*partition).redoJump,
 		},
 		entryAdopt: {
 			name: "adopt", meaning: "another shard's partition, as of its entry last, takes the place of this one, which is empty; the next entry " +
@@ -208,6 +232,12 @@ func init() {
 			fields: []entryField{fieldValue.as("number v")},
 			redo:   (*partition).redoHandOver,
 		},
+	}
+}
+
+// heardKinds are those of what other regions did.
+func heardKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
 		entryMerge: {
 			name: "merge", meaning: "other regions changed a counter: all its parts afterwards, which tell its value and its expiry (Parts, " +
 				"store/part/code.go), but of the take-backs that it keeps only the difference (Delta, store/part/delta.go). what: 1 it existed and " +
@@ -237,6 +267,25 @@ func init() {
 			traits: ofRegions, redo: (*partition).redoCursor,
 			told: always, take: (*taker).takeCursor,
 		},
+		entryPaid: {
+			name: "paid", meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
+			fields: []entryField{fieldKey, fieldDot, fieldMade},
+			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
+			told: always, change: (*entry).changePaid,
+		},
+		entryOwed: {
+			name: "owed", meaning: "other regions are to take operations back. what: 1 others are told, as the region was removed, 2 they are owed no " +
+				"longer, by this region either, else 0",
+			fields: []entryField{fieldKey, fieldOwed}, fits: func(e *entry) bool { return e.r.what <= owedSettled && len(e.r.owed) > 0 },
+			traits: ofRegions, key: keyNamed, redo: (*partition).redoOwed,
+			told: func(e *entry, _ part.Region) bool { return e.r.what == owedTold }, take: (*taker).takeOwed,
+		},
+	}
+}
+
+// regionKinds are those of regions, and of what ends in them.
+func regionKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
 		entryRegions: {
 			name: "regions", meaning: "the regions, whole: JSON with the field names of `RegionSet` (store/region.go); others are refused",
 			fields: []entryField{fieldBytes.as("regions bytes")},
@@ -253,13 +302,6 @@ func init() {
 			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
 			told: always, change: (*entry).changeSpent,
 		},
-		entryOwed: {
-			name: "owed", meaning: "other regions are to take operations back. what: 1 others are told, as the region was removed, 2 they are owed no " +
-				"longer, by this region either, else 0",
-			fields: []entryField{fieldKey, fieldOwed}, fits: func(e *entry) bool { return e.r.what <= owedSettled && len(e.r.owed) > 0 },
-			traits: ofRegions, key: keyNamed, redo: (*partition).redoOwed,
-			told: func(e *entry, _ part.Region) bool { return e.r.what == owedTold }, take: (*taker).takeOwed,
-		},
 		entryLevelled: {
 			name: "levelled", meaning: "the source has all that is known of the region, which was removed, or levelled anew, with that version of the " +
 				"regions; it said so as the entry of that sequence, 0: this one. Of the heir: it changes that region's parts from now on",
@@ -274,12 +316,6 @@ func init() {
 			fields: []entryField{fieldKey, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, redo: (*partition).redoMerge,
 			told: always, change: (*entry).changeHeir,
-		},
-		entryPaid: {
-			name: "paid", meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
-			fields: []entryField{fieldKey, fieldDot, fieldMade},
-			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
-			told: always, change: (*entry).changePaid,
 		},
 	}
 }

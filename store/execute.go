@@ -54,29 +54,28 @@ type decider struct {
 	unread  bool   // one of them has an object that cannot be read
 	onBlock func() // the batch's OnBlock
 
-	wall     int64 // unix ms, when the share was locked
-	running  int64 // … and the running time (clock.go)
-	batch    *oplog.Batch
-	wrote    bool   // there is a commit to wait for
-	records  int    // of the log, which the batch has become
-	replica  bool   // the batch is Replica
-	room     int64  // bytes of the log that are reserved for the batch (G8)
-	cold     []int  // refs whose row must be read
-	value    []byte // of a row that is read
-	confirm  []int  // refs whose opid must be looked up in runs
-	judging  judging
-	entry    entry      // scratch of applyEntry and regionalEntry
-	copied   entry      // … of log
-	regional regional   // … of the latter
-	control  []byte     // scratch for encoded events
-	parts    part.Parts // … and for a merge
-	toPay    int        // take-backs that a batch of the cycle may still make
-	err      error      // first failure of redo or commit: freezes the store
-	past     []point    // what replies rest on in lives of partitions that have ended
-	flushed  bool       // a FLUSHALL was executed
-	lines    int64      // keeps the compiler from dropping loads made ahead
-	hits     uint64     // keys that queries found
-	misses   uint64     // … and did not
+	wall          int64 // unix ms, when the share was locked
+	running       int64 // … and the running time (clock.go)
+	batch         *oplog.Batch
+	wrote         bool   // there is a commit to wait for
+	records       int    // of the log, which the batch has become
+	replica       bool   // the batch is Replica
+	room          int64  // bytes of the log that are reserved for the batch (G8)
+	cold          []int  // refs whose row must be read
+	value         []byte // of a row that is read
+	confirm       []int  // refs whose opid must be looked up in runs
+	judging       judging
+	entry, copied entry      // scratch of applyEntry and regionalEntry, and of log
+	regional      regional   // … of the latter
+	control       []byte     // scratch for encoded events
+	parts         part.Parts // … and for a merge
+	toPay         int        // take-backs that a batch of the cycle may still make
+	err           error      // first failure of redo or commit: freezes the store
+	past          []point    // what replies rest on in lives of partitions that have ended
+	flushed       bool       // a FLUSHALL was executed
+	lines         int64      // keeps the compiler from dropping loads made ahead
+	hits          uint64     // keys that queries found
+	misses        uint64     // … and did not
 }
 
 // share is a part of the batch that is decided and committed by itself. Since nothing
