@@ -60,10 +60,11 @@ type kindRow struct {
 	parts func(e *entry) bool // whether redo needs the parts of the key; nil: only if there is a note
 	redo  func(p *partition, e *entry, seq uint64, at moment) error
 
-	// What other regions are told: merges, and what was heard of opids, come from where they were made; nothing comes of objects.
+	// These say what other regions are told. They are told no merge and no heard opid: those come from the region that made them.
+	// They are told nothing of objects.
 	told   func(e *entry, self part.Region) bool                        // whether they are told of an entry; nil: never
 	change func(e *entry, ch Change, expire part.Expiry) (Change, bool) // ch, filled with what an entry does to the counter of its key; false: nothing
-	take   func(t *taker, e *pulledEntry) error                         // what else a region makes of it that is told
+	take   func(t *taker, e *pulledEntry) error                         // what else a region that is told does
 }
 
 // traits are what a kind is beside its fields.
@@ -112,7 +113,7 @@ func (kind entryKind) is(t traits) bool { return kindRows[kind].traits&t != 0 }
 
 func always(*entry, part.Region) bool { return true }
 
-// clientKinds are those of what clients ask for.
+// clientKinds returns the kinds that clients cause.
 func clientKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryApply: {
@@ -180,7 +181,7 @@ func clientKinds() map[entryKind]kindRow {
 	}
 }
 
-// tableKinds are those of tables, and of what deletes everything.
+// tableKinds returns the kinds about a whole table, or all of them.
 func tableKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryControl: {
@@ -206,7 +207,7 @@ func tableKinds() map[entryKind]kindRow {
 	}
 }
 
-// partitionKinds are those of a partition and where it is.
+// partitionKinds returns the kinds about the partition itself and its moves.
 func partitionKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryJump: {
@@ -235,7 +236,7 @@ func partitionKinds() map[entryKind]kindRow {
 	}
 }
 
-// heardKinds are those of what other regions did.
+// heardKinds returns the kinds that take in changes of other regions.
 func heardKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryMerge: {
@@ -283,7 +284,7 @@ func heardKinds() map[entryKind]kindRow {
 	}
 }
 
-// regionKinds are those of regions, and of what ends in them.
+// regionKinds returns the kinds about the members of regions, and about keys that end in all of them.
 func regionKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryRegions: {

@@ -84,7 +84,7 @@ func (g *redoGroup) fill(rd *sectionReader) (more bool) {
 			return false
 		}
 		g.p.hashEntry(&e.entry)
-		if !e.kind.is(isPlain) { // it changes what the next ones are to be resolved by
+		if !e.kind.is(isPlain) { // resolving the next ones rests on its redo
 			return true
 		}
 	}
