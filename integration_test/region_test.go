@@ -230,10 +230,11 @@ func regionsEnd(t *testing.T, all []*server) {
 func TestRegionLeaves(t *testing.T) {
 	t.Parallel()
 	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))), startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
-	link, mute := startRelay(t, us), false
+	link, mute, stuck := startRelay(t, us), false, false
 	link.set(func(p *relay) {
 		p.answer = func(args []string) string {
 			if mute && args[0] == "REGION.PULL" {
+				stuck = true
 				return "$1000\r\n" // and nothing follows
 			}
 			return ""
@@ -254,11 +255,12 @@ func TestRegionLeaves(t *testing.T) {
 		return out
 	}
 	link.set(func(*relay) { mute = true })
-	eventually(t, patience, "what was asked before is answered", func() bool {
+	eventually(t, patience, "what was asked before is answered", func() (is bool) {
+		link.set(func(*relay) { is = stuck }) // then eu gets nothing more
 		if err := count(); err != nil {
 			t.Fatal(err)
 		}
-		return shows() != fmt.Sprint(counted)
+		return is && shows() != fmt.Sprint(counted)
 	})
 	remove := []string{"remove", eu.address(), "us", "--heir", "eu"}
 	out := region(t, 1, "us: takes writes again", append(remove, "--patience", "200ms")...)

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -126,7 +127,11 @@ func (m *fullModel) others() {
 			m.t.Fatal(err)
 		}
 	case 4:
-		if err := m.s.Snapshot(); err != nil && !m.full {
+		switch err := m.s.Snapshot(); {
+		case err == nil || m.full:
+		case errors.Is(err, persistence.ErrNoSpace): // a compaction that met the full disk is tried again in a while
+			eventually(m.t, "a snapshot, as there is space", func() bool { return m.s.Snapshot() == nil })
+		default:
 			m.t.Fatal("snapshot:", err)
 		}
 	case 5:
