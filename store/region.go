@@ -498,7 +498,6 @@ func (p *partition) redoRegions(e *entry, seq uint64, _ moment) error {
 	}
 	p.regions.dropStated(before)
 	p.ended.owes = false
-	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return !set.living(from.Region) })
 	return nil
 }
 

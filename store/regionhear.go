@@ -137,13 +137,13 @@ func (x *decider) regionHear(op *Op) error {
 		if ids.Twins++; first {
 			return x.takeBack(op, r, h)
 		}
-		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, false)
+		x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.p.self(), r.seen.Dot)
 	case first:
 		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
 		x.hear(op, r, h, r.seen.Taken)
-		x.owe(r, was, false)
+		x.oweTo(r, was, h.Origin, h.Dot)
 	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
-		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, false)
+		x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.seen.Region, r.seen.Dot)
 	}
 	return nil
 }

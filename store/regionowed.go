@@ -262,6 +262,17 @@ func (r *ref) owedRoom(ops int) int {
 	return entryRoom + len(r.key) + ops*(1+2*binary.MaxVarintLen64)
 }
 
+// oweTo is owe of what lost against an operation of another region, the winner. A region that has said that it took the winner
+// has taken its own operation back, or has told that it owes that. Its part need not show it any more: a take-back is forgotten
+// once all have acknowledged it, and a region that took a state then still has the record of what lost.
+func (x *decider) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
+	g := r.p.regions
+	known := g.member(lost.Region) != nil && g.member(winner) != nil
+	if known && g.heard[g.source(lost.Region, r.slot)][g.source(winner, r.slot)] < dot {
+		x.owe(r, lost, false)
+	}
+}
+
 // owe logs that another region is to take an operation back, unless that is known or has been done. If
 // that region is gone, others must hear of it, unless one of them has told it.
 func (x *decider) owe(r *ref, o owedOp, told bool) {

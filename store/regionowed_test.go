@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -428,5 +429,70 @@ func TestLoneHeirPaysAll(t *testing.T) {
 	}
 	if v, _ := get(s.Store, "hot"); v != twins || len(s.owedOf("hot")) > 0 {
 		t.Errorf("the counter is %d, of which %d are owed; want %d and none", v, len(s.owedOf("hot")), twins)
+	}
+}
+
+// TestTakenBackIsNotOwed: a region hears of a twin after the other one has taken it back, and has forgotten that, as all have
+// acknowledged it: this region took a state since, which has the part, and does not say which operation it lost. What the
+// other one owed then would be taken back twice by its heir.
+func TestTakenBackIsNotOwed(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("it hears when the other one is removed ", late), func(t *testing.T) { takenBackIsNotOwed(t, late) })
+	}
+}
+
+func takenBackIsNotOwed(t *testing.T, late bool) {
+	w := newTestRegions(t, 2, 1, 1, 1)
+	a, b, c := w.r[0], w.r[1], w.r[2]
+	take := func(to, from *testRegion) {
+		t.Helper()
+		answer, err := w.pull(to, from, 0, 0, 0)
+		must(t, err)
+		_, err = to.s.Take(answer)
+		must(t, err)
+	}
+	w.drain()
+	b.clock.advance(time.Hour / 2) // its application is the later one
+	cincr(b.s, "k", "x", 1)
+	take(c, b)
+	cincr(a.s, "k", "x", 1)
+	take(b, a)
+	take(a, b)
+	w.exchange(c, &stateRead{from: b, n: 0, first: 0})
+	take(b, a)
+	take(b, c)
+	for range 2 {
+		b.s.dropEnded(b.s.partitions[0], new(Batch))
+	}
+	if b.s.partitions[0].partsOf("k").Of(1).Undo != nil {
+		t.Fatal("it has not forgotten that it took the operation back")
+	}
+	take(c, b)
+	if !late {
+		take(c, a)
+	}
+	if owed := c.s.partitions[0].regions.owed.byKey; len(owed) > 0 {
+		t.Error("it believes to be owed", owed)
+	}
+
+	w.r = []*testRegion{a, c}
+	for _, r := range w.r {
+		set := w.set(r.n)
+		set.Members[1].Region = 2
+		set.Members = slices.Insert(set.Members, 1, RegionMember{Region: 1, Name: "region1", Partitions: 1, Incarnation: b.s.Meta().Incarnation, Gone: true, Heir: 2, Since: 1})
+		set.Version = 1
+		must(t, r.s.SetRegions(set))
+		must(t, r.s.Levelled(1, 1))
+	}
+	for range 3 {
+		take(c, a)
+		must(t, c.s.Levelled(1, 1))
+		take(a, c)
+		c.s.dropEnded(c.s.partitions[0], new(Batch))
+	}
+	for _, r := range w.r {
+		if v, _ := get(r.s, "k"); v != 1 {
+			t.Errorf("region %d: k is %d after the removal", r.n, v)
+		}
 	}
 }

@@ -164,6 +164,20 @@ var regionIDMutants = []mutant{
 		packages: "./store", tests: "TestStateTellsOwed",
 	},
 	{
+		guarantee: "take-back", name: "a region is believed to owe what it has taken back, and forgotten",
+		file:     "store/regionowed.go",
+		old:      "	if known && g.heard[g.source(lost.Region, r.slot)][g.source(winner, r.slot)] < dot {\n",
+		new:      "	if known {\n",
+		packages: "./store", tests: "TestTakenBackIsNotOwed",
+	},
+	{
+		guarantee: "take-back", name: "what a removed region had said is forgotten",
+		file:     "store/region.go",
+		old:      "	p.ended.owes = false\n	return nil\n",
+		new:      "	p.ended.owes = false\n	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return !set.living(from.Region) })\n	return nil\n",
+		packages: "./store", tests: "TestTakenBackIsNotOwed",
+	},
+	{
 		guarantee: "take-back", name: "a lone heir that owes much stops to take it back",
 		file:     "store/regionowed.go",
 		old:      "			p.regions.news++ // the cycle",

@@ -131,7 +131,7 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "what ranked first before is not owed",
 		file:     "store/regionhear.go",
-		old:      "		x.owe(r, was, false)\n",
+		old:      "		x.oweTo(r, was, h.Origin, h.Dot)\n",
 		new:      "		_ = was\n",
 		packages: "./store", tests: "TestOwed",
 	},
