@@ -191,19 +191,25 @@ func TestAnswerUnderWay(t *testing.T) {
 		rpc := <-to.Consumer()
 		rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
 	}
+	returned := make(chan bool, 1)
 	for name, send := range map[string]func(){
 		"heartbeat": func() {
-			go from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse))
+			go func() {
+				_ = from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse))
+				returned <- true
+			}()
 		},
 		"pipeline": func() {
 			if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
 				t.Error(err)
 			}
+			returned <- true
 		},
 	} {
 		send() // opens a connection
 		answer()
 		<-noted
+		<-returned // the connection can be used again
 		release := f.hold("2", "1")
 		send()
 		answer()
@@ -214,6 +220,7 @@ func TestAnswerUnderWay(t *testing.T) {
 		<-begun
 		release()
 		<-noted
+		<-returned
 		select {
 		case err := <-done:
 			t.Fatalf("%s: proved by an answer that was under way: %v", name, err)
@@ -222,6 +229,7 @@ func TestAnswerUnderWay(t *testing.T) {
 		send()
 		answer()
 		<-noted
+		<-returned
 		if err := <-done; err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
