@@ -29,15 +29,10 @@ bench:
 bench-redis: build
 	go -C tools run ./bench table $(ARGS)
 
-# Measures package fbf beside others, draws the plot and prints the tables of docs/FILTERS.md:
-# ten minutes on a quiet machine with two processors and 4 GB to spare.
+# Measures package fbf beside others, and prints the tables of docs/FILTERS.md: ten minutes on a quiet machine with two
+# processors and 4 GB to spare.
 filters-doc:
-	cd tools/filters && bench="go run ./cmd/filterbench" && \
-	$$bench speed -rounds 9 -target 1e-6 && \
-	$$bench speed -rounds 9 -target 1e-3,1e-9 -size 524288,4194304,67108864 -append && \
-	$$bench bits -target 1e-3,1e-6,1e-9 && \
-	$$bench fpp -target 1e-3,1e-6,1e-9 -probes 100000000 && \
-	$$bench report
+	go -C tools test -v -timeout 1h -run TestMeasure ./filters -measure
 
 # The figures of the paper again.
 paper: build
