@@ -40,7 +40,8 @@ type Admin struct {
 	Self Member
 	// Version is the program's.
 	Version string
-	// Behind returns for how long a member that is a replica has not had all that was committed. nil: it is none.
+	// Behind returns for how long a member that is a replica has not had all that was committed.
+	// nil: it is none.
 	Behind func() time.Duration
 	// Digests returns hashes of the settings and of the users that should be equal on all
 	// nodes.
@@ -68,8 +69,11 @@ func (a *Admin) Do(verb string, request []byte) ([]byte, error) {
 	switch {
 	case err == nil:
 		return json.Marshal(answer)
-	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) ||
-		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNoMeta) || errors.Is(err, errVotersLag) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, raft.ErrNotLeader) ||
+		errors.Is(err, raft.ErrLeadershipLost) ||
+		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNoMeta) ||
+		errors.Is(err, errVotersLag) || errors.Is(err, raft.ErrEnqueueTimeout) ||
+		errors.Is(err, context.DeadlineExceeded):
 		return nil, again("%v", err)
 	}
 	return nil, err
@@ -103,7 +107,9 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
 	case VerbBackups:
-		return decoded(request, func(r RestoreRequest) (any, error) { return FindBackups(a.Directory.fs, r.Dir) })
+		return decoded(request, func(r RestoreRequest) (any, error) {
+			return FindBackups(a.Directory.fs, r.Dir)
+		})
 	case VerbRestore:
 		return decoded(request, func(r RestoreRequest) (any, error) { return none, a.restore(r.Dir) })
 	}
@@ -173,7 +179,8 @@ func (a *Admin) state() *State {
 	if a.Behind != nil {
 		behind = a.Behind()
 	}
-	return &State{Aside: aside, Behind: behind.Milliseconds(), DiskFull: a.Node.Store().DiskFull(), Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
+	return &State{Aside: aside, Behind: behind.Milliseconds(), DiskFull: a.Node.Store().DiskFull(),
+		Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
 		Commit: s.Committed, Applied: s.Applied}
 }
 
@@ -211,10 +218,12 @@ func (a *Admin) begin(r InitRequest) error {
 	}
 	is := a.Directory.state()
 	if is.Shard != "" {
-		return fmt.Errorf("it has what the backup %s holds, of one shard of several: fbfkv cluster restore goes on with it", is.Restored)
+		return fmt.Errorf("it has what the backup %s holds, of one shard of several: fbfkv cluster "+
+			"restore goes on with it", is.Restored)
 	}
 	// What has moved between shards has noted versions, which must not come again.
-	c := Configuration{Version: is.After + 1, Cluster: r.Cluster, Format: self.Level, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	c := Configuration{Version: is.After + 1, Cluster: r.Cluster, Format: self.Level,
+		Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
 	_, seen, err := a.Store.TablesVersion()
 	if err != nil {
 		return err
@@ -275,9 +284,12 @@ func (a *Admin) hasShard(c *Configuration) error {
 	switch {
 	case is.Shard == "":
 		return errors.New("it has no backup of a shard")
-	case self == nil || self.Shard != is.Shard || c.Shard(is.Shard) == nil || c.Shard(is.Shard).Founder != self.ID:
-		return fmt.Errorf("it has the backup %s of the shard %.8s, which another node begins: start it with an empty directory", is.Restored, is.Shard)
-	case c.Partitions != a.Store.Stats().Partitions || c.Seed != Seed(a.Store.Seed()) || c.Version <= is.After:
+	case self == nil || self.Shard != is.Shard || c.Shard(is.Shard) == nil ||
+		c.Shard(is.Shard).Founder != self.ID:
+		return fmt.Errorf("it has the backup %s of the shard %.8s, which another node begins: start it "+
+			"with an empty directory", is.Restored, is.Shard)
+	case c.Partitions != a.Store.Stats().Partitions || c.Seed != Seed(a.Store.Seed()) ||
+		c.Version <= is.After:
 		return fmt.Errorf("the backup %s that it has is of other data than the cluster", is.Restored)
 	}
 	return nil
@@ -291,15 +303,16 @@ func NewID() string {
 }
 
 // admit adds a node to the configuration, in the shard that it names; the first one of a shard
-// begins that, with a vote. A shard that does not exist is made, without partitions. What is said of a node that is there is brought up
-// to date.
+// begins that, with a vote. A shard that does not exist is made, without partitions. What is said
+// of a node that is there is brought up to date.
 func (a *Admin) admit(ctx context.Context, m Member) error {
 	return a.configure(ctx, func(c *Configuration) error {
 		m.Voter = false
 		if known := c.Member(m.ID); known != nil {
 			m.Voter, m.Shard = known.Voter, known.Shard
 			if *known != m && known.ClusterAddress() != m.ClusterAddress() {
-				return fmt.Errorf("the node %s is a member at %s: remove it before it comes back at another address", m.ID, known.ClusterAddress())
+				return fmt.Errorf("the node %s is a member at %s: remove it before it comes back at "+
+					"another address", m.ID, known.ClusterAddress())
 			}
 			*known = m
 			return nil
@@ -380,8 +393,8 @@ func oneLine(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// ofOwnShard returns a member, nil if this node knows of none with that id. One of another shard is refused: only the leader of its own can
-// change who votes there.
+// ofOwnShard returns a member, nil if this node knows of none with that id. One of another shard is
+// refused: only the leader of its own can change who votes there.
 func (a *Admin) ofOwnShard(c *Configuration, id string) (*Member, error) {
 	m, self := c.Member(id), c.Member(a.Node.o.ID)
 	if m != nil && (self == nil || m.Shard != self.Shard) {
@@ -401,7 +414,8 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 		return p, err
 	}
 	if m == nil {
-		return p, again("the node %.50q is not a member, as far as this node knows: admit it first", r.ID) // the news may be under way
+		// the news may be under way
+		return p, again("the node %.50q is not a member, as far as this node knows: admit it first", r.ID)
 	}
 	status := a.Node.Status()
 	server, known := a.Node.server(r.ID)
@@ -447,7 +461,8 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 	if id == a.Directory.ID() {
 		return errors.New("it leads: it must hand over before it is removed")
 	}
-	// The leader of another shard could remove it from the configuration only, and its own shard would keep a voter for ever.
+	// The leader of another shard could remove it from the configuration only, and its own shard
+	// would keep a voter for ever.
 	c, _ := a.configuration()
 	if _, err := a.ofOwnShard(&c, id); err != nil {
 		return err
@@ -473,7 +488,8 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		shard := c.Shard(m.Shard)
 		switch {
 		case shard.Count() > 0:
-			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them away first (fbfkv cluster move, or rebalance --empty)", shard.ID, shard.Count())
+			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them "+
+				"away first (fbfkv cluster move, or rebalance --empty)", shard.ID, shard.Count())
 		case len(c.Of(shard.ID)) > 1:
 			return fmt.Errorf("the shard %.8s has other nodes", shard.ID)
 		}
@@ -540,7 +556,8 @@ func (a *Admin) restore(backup string) error {
 	case err != nil:
 		return err
 	case len(report.Problems) > 0 && !report.OnlyUnreadable():
-		return fmt.Errorf("%w: %s has %d problems: fbfkv check lists them", persistence.ErrCorrupt, backup, len(report.Problems))
+		return fmt.Errorf("%w: %s has %d problems: fbfkv check lists them", persistence.ErrCorrupt, backup,
+			len(report.Problems))
 	}
 	found, err := readBackup(a.Directory.fs, backup)
 	if err != nil {

@@ -15,12 +15,14 @@ import (
 func (m *replica) admin() *Admin {
 	m.s.t.Helper()
 	n, c := m.running(), m.s.configuration()
-	meta, err := StartMeta(MetaOptions{ID: m.id, Stable: n.o.Stable, Net: m.net, Address: n.o.Address, Found: &c, Timeout: testTimeout,
+	meta, err := StartMeta(MetaOptions{ID: m.id, Stable: n.o.Stable, Net: m.net, Address: n.o.Address,
+		Found: &c, Timeout: testTimeout,
 		Logger: n.o.Logger, Fatal: n.o.Fatal})
 	must(m.s.t, err)
 	m.s.t.Cleanup(func() { must(m.s.t, meta.Close()) })
 	await(m.s.t, "the cluster begins", func() bool { return meta.Configuration().Version > 0 })
-	return &Admin{Node: n, Meta: meta, Store: n.Store(), Directory: &Directory{Stable: n.o.Stable, fs: m.fs, path: "d", member: &c}}
+	return &Admin{Node: n, Meta: meta, Store: n.Store(),
+		Directory: &Directory{Stable: n.o.Stable, fs: m.fs, path: "d", member: &c}}
 }
 
 // ask carries out a verb.
@@ -46,7 +48,8 @@ func TestVoteComesLast(t *testing.T) {
 		m.start()
 		m.isolate()
 		c := a.Meta.Configuration()
-		as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port, Level: FormatLevel}
+		as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port,
+			Level: FormatLevel}
 		for range 2 {
 			if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
 				t.Fatal(err)
@@ -57,7 +60,8 @@ func TestVoteComesLast(t *testing.T) {
 		}
 		for range 20 {
 			p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
-			if server, _ := a.Node.server(m.id); err != nil || p.Voter || p.Near || server.Suffrage == raft.Voter {
+			if server, _ := a.Node.server(m.id); err != nil || p.Voter || p.Near ||
+				server.Suffrage == raft.Voter {
 				t.Fatalf("%v %+v %v: a node votes that has nothing", err, p, server)
 			}
 		}
@@ -72,7 +76,8 @@ func TestVoteComesLast(t *testing.T) {
 			}
 		}
 		version := a.Meta.Configuration().Version
-		if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Meta.Configuration().Version != version {
+		if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil ||
+			!p.Voter || a.Meta.Configuration().Version != version {
 			t.Errorf("again: %v %+v", err, p)
 		}
 		c = a.Meta.Configuration()
@@ -90,7 +95,8 @@ func TestVoteComesLast(t *testing.T) {
 	})
 }
 
-// TestRemovedByItsShard: the leader of another shard removes no node, since its own shard would keep the voter.
+// TestRemovedByItsShard: the leader of another shard removes no node, since its own shard would
+// keep the voter.
 func TestRemovedByItsShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
@@ -103,7 +109,8 @@ func TestRemovedByItsShard(t *testing.T) {
 			c.Members = append(c.Members, m)
 			return nil
 		}))
-		if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: id(3)}); err == nil || !strings.Contains(err.Error(), "in another shard") {
+		if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: id(3)}); err == nil ||
+			!strings.Contains(err.Error(), "in another shard") {
 			t.Errorf("%v", err)
 		}
 		if c := a.Meta.Configuration(); c.Member(id(3)) == nil {
@@ -132,7 +139,8 @@ func TestAdminRefuses(t *testing.T) {
 			{VerbPromote, encoded(PromoteRequest{ID: id(3)}), "admit it first"},
 			{VerbRemove, encoded(NodeRequest{ID: a.Directory.ID()}), "hand over"},
 		} {
-			if answer, err := a.Do(tt.verb, []byte(tt.request)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if answer, err := a.Do(tt.verb, []byte(tt.request)); err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s %.80s: %s %v, want %q", tt.verb, tt.request, answer, err, tt.want)
 			}
 		}

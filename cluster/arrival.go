@@ -12,10 +12,11 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// An arrival is a partition that comes to this node's shard (move.go), as this node has it. What it has received lies
-// on its disk and goes on with what follows, whatever connection breaks and whichever node leads: the adoption may be in the
-// log already, for which a majority of the replicas was counted that had everything. A node gives up what it has
-// only if that cannot be continued, and the leader of its shard says that no adoption has come (anew).
+// An arrival is a partition that comes to this node's shard (move.go), as this node has it. What it
+// has received lies on its disk and goes on with what follows, whatever connection breaks and
+// whichever node leads: the adoption may be in the log already, for which a majority of the
+// replicas was counted that had everything. A node gives up what it has only if that cannot be
+// continued, and the leader of its shard says that no adoption has come (anew).
 type arrival struct {
 	m      *Mover
 	move   Move
@@ -50,13 +51,14 @@ type movePeer struct {
 }
 
 func (m *Mover) newArrival(move Move) *arrival {
-	a := &arrival{m: m, move: move, p: uint16(move.Partition), peers: map[string]*movePeer{}, began: time.Now()}
+	a := &arrival{m: m, move: move, p: uint16(move.Partition), peers: map[string]*movePeer{},
+		began: time.Now()}
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
 }
 
-// run takes part in the move until the configuration says that it is over. If the partition has arrived, what was received stays
-// until the adoption is redone here, too.
+// run takes part in the move until the configuration says that it is over. If the partition has
+// arrived, what was received stays until the adoption is redone here, too.
 func (a *arrival) run() {
 	defer a.cancel()
 	said, last := "", time.Now()
@@ -67,9 +69,11 @@ func (a *arrival) run() {
 			last = time.Now()
 		}
 		// Not what is over in a moment, and once for each reason.
-		if err != nil && a.ctx.Err() == nil && !a.isHere() && time.Since(last) > moveQuiet && err.Error() != said {
+		if err != nil && a.ctx.Err() == nil && !a.isHere() && time.Since(last) > moveQuiet &&
+			err.Error() != said {
 			said = err.Error()
-			a.m.o.Logger.Warn("a partition cannot be received yet; this node tries again", "partition", a.p, "error", err)
+			a.m.o.Logger.Warn("a partition cannot be received yet; this node tries again", "partition", a.p,
+				"error", err)
 		}
 		select {
 		case <-a.ctx.Done():
@@ -89,8 +93,8 @@ func (a *arrival) run() {
 	}
 }
 
-// giveUp drops what has come if the partition is not to come any more; false: not yet. While that is not certain it is kept, for
-// an adoption that was logged before.
+// giveUp drops what has come if the partition is not to come any more; false: not yet. While that
+// is not certain it is kept, for an adoption that was logged before.
 func (a *arrival) giveUp() bool {
 	c := a.m.o.Meta.Configuration()
 	switch move := c.Move(int(a.p)); {
@@ -103,8 +107,8 @@ func (a *arrival) giveUp() bool {
 	return a.anew(c.Version) == nil
 }
 
-// isHere reports whether the partition goes on here: it was adopted for this move. One that this shard has given away, or
-// adopted for a move that was taken back, and not deleted yet, does not.
+// isHere reports whether the partition goes on here: it was adopted for this move. One that this
+// shard has given away, or adopted for a move that was taken back, and not deleted yet, does not.
 func (a *arrival) isHere() bool {
 	st := a.m.o.Node.st
 	number, _ := st.Handed(a.p)
@@ -187,7 +191,8 @@ func (a *arrival) open() error {
 		if errors.Is(err, store.ErrMove) {
 			return err
 		}
-		a.m.o.Logger.Warn("the received data of a partition is damaged; this node fetches it again", "partition", a.p, "error", err)
+		a.m.o.Logger.Warn("the received data of a partition is damaged; this node fetches it again",
+			"partition", a.p, "error", err)
 	}
 	return a.fetch()
 }
@@ -198,7 +203,8 @@ func (a *arrival) note(to uint64) { a.is.Store(&received{to, a.in.Last()}) }
 // fetch gets the file of the partition, and makes the store take it in.
 func (a *arrival) fetch() error {
 	fsys, st, m := a.m.o.Node.o.FS, a.m.o.Node.st, a.m
-	answer, _, err := a.source.ask(moveQuestion{Verb: moveExport, Partition: a.p, Behind: st.LastOf(a.p)}, moveFileTime)
+	answer, _, err := a.source.ask(moveQuestion{Verb: moveExport, Partition: a.p, Behind: st.LastOf(a.p)},
+		moveFileTime)
 	if err != nil {
 		return err
 	}
@@ -209,7 +215,8 @@ func (a *arrival) fetch() error {
 		return err
 	}
 	path := fsys.PathJoin(m.dir, answer.Name)
-	if usage, err := fsys.GetDiskUsage(m.dir); err == nil && usage.AvailBytes < 3*uint64(answer.Size)+minFreeForFiles {
+	if usage, err := fsys.GetDiskUsage(m.dir); err == nil &&
+		usage.AvailBytes < 3*uint64(answer.Size)+minFreeForFiles {
 		return fmt.Errorf("%w: %d bytes of a partition", errTooLarge, answer.Size)
 	}
 	if err := a.copy(path, answer.Size); err != nil {
@@ -231,7 +238,8 @@ func (a *arrival) copy(path string, size int64) error {
 	}
 	for at := int64(0); err == nil && at < size; {
 		var b []byte
-		if _, b, err = a.source.ask(moveQuestion{Verb: moveRead, Partition: a.p, Offset: at}, moveTime); err == nil && len(b) == 0 {
+		if _, b, err = a.source.ask(moveQuestion{Verb: moveRead, Partition: a.p, Offset: at},
+			moveTime); err == nil && len(b) == 0 {
 			err = errProtocol
 		}
 		if err == nil {
@@ -267,10 +275,11 @@ func (a *arrival) follow() (got int, err error) {
 	return len(piece), nil
 }
 
-// anew gives up what has come, which cannot be continued; unless it was adopted, and this node has not redone
-// that yet. Only the leader of the shard knows: it has redone everything, and there is no adoption in its log.
-// None will come that counts on what is given up here: for that it lacks something, or the leader knows the version of the
-// configuration, if that is not 0, by which the partition is not to come any more.
+// anew gives up what has come, which cannot be continued; unless it was adopted, and this node has
+// not redone that yet. Only the leader of the shard knows: it has redone everything, and there is
+// no adoption in its log. None will come that counts on what is given up here: for that it lacks
+// something, or the leader knows the version of the configuration, if that is not 0, by which the
+// partition is not to come any more.
 func (a *arrival) anew(version uint64) error {
 	n := a.m.o.Node
 	leads, last := n.Leads(), n.st.LastOf(a.p)
@@ -286,7 +295,8 @@ func (a *arrival) anew(version uint64) error {
 			return err
 		}
 		defer conn.Close()
-		answer, _, err := conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p, Version: version}, moveTime)
+		answer, _, err := conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p, Version: version},
+			moveTime)
 		if err != nil {
 			return err
 		}
@@ -377,7 +387,8 @@ func (p *movePeer) close() {
 	}
 }
 
-// lead does the next step as the leader of the target, if it is time for that; now: there is another one to do.
+// lead does the next step as the leader of the target, if it is time for that; now: there is
+// another one to do.
 func (a *arrival) lead() (now bool, err error) {
 	last := a.in.Last()
 	if a.handed == 0 {
@@ -387,7 +398,8 @@ func (a *arrival) lead() (now bool, err error) {
 		if a.asked.IsZero() {
 			a.asked = time.Now()
 		}
-		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch}, moveTime)
+		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch},
+			moveTime)
 		if err != nil {
 			return false, err
 		}
@@ -403,8 +415,9 @@ func (a *arrival) lead() (now bool, err error) {
 	return false, a.adopt(a.is.Load().to, last)
 }
 
-// enough reports whether a majority has the partition up to a sequence, and those that answered and have not were
-// waited for: they would have to take all files of the shard. since is when a majority had it.
+// enough reports whether a majority has the partition up to a sequence, and those that answered and
+// have not were waited for: they would have to take all files of the shard. since is when a
+// majority had it.
 func (a *arrival) enough(last uint64, since *time.Time, wait time.Duration) bool {
 	have, lack, voters := a.survey(last)
 	if 2*have <= voters {
@@ -417,7 +430,8 @@ func (a *arrival) enough(last uint64, since *time.Time, wait time.Duration) bool
 	return lack == 0 || time.Since(*since) >= wait
 }
 
-// adopt lets the partition go on here with the sequence to, as the leader, has the configuration say so, and tells the source.
+// adopt lets the partition go on here with the sequence to, as the leader, has the configuration
+// say so, and tells the source.
 func (a *arrival) adopt(to, last uint64) error {
 	m := a.m
 	if !m.o.Node.Leads() {
@@ -452,7 +466,8 @@ func (a *arrival) adopt(to, last uint64) error {
 		}
 	}
 	if err != nil {
-		m.o.Logger.Info("a partition has arrived, and its former shard does not know yet; this node tells it later", "partition", a.p, "error", err)
+		m.o.Logger.Info("a partition has arrived, and its former shard does not know yet; this node tells "+
+			"it later", "partition", a.p, "error", err)
 	}
 	a.report()
 	return nil
@@ -467,6 +482,8 @@ func (a *arrival) report() {
 		return to.Sub(from).Milliseconds()
 	}
 	now := time.Now()
-	a.m.o.Logger.Info("a partition has arrived", "partition", a.p, "from", a.move.From, "bytes", a.bytes, "copied_ms", ms(a.began, a.fetched),
-		"tail_bytes", a.tail, "tail_ms", ms(a.fetched, a.asked), "hand_over_ms", ms(a.asked, now), "took_ms", ms(a.began, now))
+	a.m.o.Logger.Info("a partition has arrived", "partition", a.p, "from", a.move.From, "bytes", a.bytes,
+		"copied_ms", ms(a.began, a.fetched),
+		"tail_bytes", a.tail, "tail_ms", ms(a.fetched, a.asked), "hand_over_ms", ms(a.asked, now), "took_ms",
+		ms(a.began, now))
 }

@@ -29,7 +29,8 @@ const exportedOps = 20
 // export makes a partition in which the load has no key.
 func export(t testing.TB, behind *Node) *exported {
 	fsys := vfs.NewMem()
-	src, err := store.Open(store.Options{Dir: "d", FS: fsys, Partitions: 4, Seed: [16]byte{7}, MinFreeDisk: -1})
+	src, err := store.Open(store.Options{Dir: "d", FS: fsys, Partitions: 4, Seed: [16]byte{7},
+		MinFreeDisk: -1})
 	must(t, err)
 	e := &exported{t: t, fs: fsys, key: "a"}
 	for store.Slot([]byte(e.key))/4096 == store.Slot([]byte("k0"))/4096 {
@@ -73,7 +74,8 @@ func (e *exported) adopt(s *shard, have ...*replica) {
 		n := m.running()
 		for _, h := range have {
 			if h == m {
-				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From, 1) == nil && n.st.Release(e.p, 1) == nil
+				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From, 1) == nil &&
+					n.st.Release(e.p, 1) == nil
 			}
 		}
 		_ = n.HandOver(e.t.Context(), have[0].id) // else it is tried again
@@ -110,8 +112,8 @@ func (e *exported) knows(s *shard, m *replica) {
 	})
 }
 
-// TestAdoptionIsNotReceived: a replica that has not received what its shard adopts takes the leader's files while
-// the shard serves, and is well then.
+// TestAdoptionIsNotReceived: a replica that has not received what its shard adopts takes the
+// leader's files while the shard serves, and is well then.
 func TestAdoptionIsNotReceived(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -130,8 +132,9 @@ func TestAdoptionIsNotReceived(t *testing.T) {
 	})
 }
 
-// TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another yet, applies nothing, and is stopped and
-// started again. What it has on disk says nothing of the adoption: it takes the files then, and is well.
+// TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another
+// yet, applies nothing, and is stopped and started again. What it has on disk says nothing of the
+// adoption: it takes the files then, and is well.
 func TestAdoptionIsNotReceivedYet(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -144,7 +147,9 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 		n.files.running.Store(true) // it fetches nothing yet
 		e.adopt(s, s.members[0], s.members[1])
 		await(t, "it lacks the partition", n.files.lacks.Load)
-		await(t, "it takes no entries", func() bool { return n.transport.refuses.Load() && n.transport.taking.Load() == 0 })
+		await(t, "it takes no entries", func() bool {
+			return n.transport.refuses.Load() && n.transport.taking.Load() == 0
+		})
 		applied := n.log.Applied()
 		c := command{kind: commandBegin, origin: n.log.origin}
 		machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
@@ -167,8 +172,9 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 	})
 }
 
-// TestAdoptionOutlivesItsLeader: the leader that had a partition adopted is lost. Of the two others, one has the longer log and
-// not the partition, and one the partition. The first one is elected, and has the other lead.
+// TestAdoptionOutlivesItsLeader: the leader that had a partition adopted is lost. Of the two
+// others, one has the longer log and not the partition, and one the partition. The first one is
+// elected, and has the other lead.
 func TestAdoptionOutlivesItsLeader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -198,12 +204,14 @@ func TestAdoptionOutlivesItsLeader(t *testing.T) {
 
 // mover makes a node's Mover, which begins nothing by itself.
 func (n *tableNode) mover(t *testing.T) *Mover {
-	m := StartMover(MoverOptions{Node: n.node, Meta: n.meta, Net: n.net, Leaders: n.leaders, Shard: n.shard, Show: func() {}, Logger: n.node.o.Logger})
+	m := StartMover(MoverOptions{Node: n.node, Meta: n.meta, Net: n.net, Leaders: n.leaders, Shard: n.shard,
+		Show: func() {}, Logger: n.node.o.Logger})
 	t.Cleanup(m.Close)
 	return m
 }
 
-// newMove makes a cluster of which partition 3 is to move from the first shard to the second one, and has counters.
+// newMove makes a cluster of which partition 3 is to move from the first shard to the second one,
+// and has counters.
 func newMove(t *testing.T) (g *metaGroup, from, to *tableNode, move Move, key string) {
 	g, nodes := newTableShards(t)
 	from, to = nodes[0], nodes[1]
@@ -246,7 +254,10 @@ func TestPartitionArrives(t *testing.T) {
 		to.mover(t)
 		for i := range 4 {
 			moves(t, g, move, from, to)
-			await(t, "it has arrived", func() bool { c := from.meta.Configuration(); return c.Owner(3).ID == move.To })
+			await(t, "it has arrived", func() bool {
+				c := from.meta.Configuration()
+				return c.Owner(3).ID == move.To
+			})
 			await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
 			for n := range i + 1 {
 				await(t, "the target counts", func() bool {
@@ -264,8 +275,8 @@ func TestPartitionArrives(t *testing.T) {
 	})
 }
 
-// TestPartitionComesBackAtOnce: a partition that came once, and went, is to come back before it was deleted. What
-// is left of it is not taken for it: it is deleted, and the partition comes.
+// TestPartitionComesBackAtOnce: a partition that came once, and went, is to come back before it was
+// deleted. What is left of it is not taken for it: it is deleted, and the partition comes.
 func TestPartitionComesBackAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -285,7 +296,10 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 			c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: c.Version + 1}}
 			return nil
 		})
-		await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
+		await(t, "it is to come back", func() bool {
+			c := to.meta.Configuration()
+			return c.Owner(3).ID == third
+		})
 		if (&Mover{o: b.o, ctx: t.Context()}).newArrival(Move{Partition: 3}).isHere() {
 			t.Error("it is taken for here")
 		}
@@ -297,8 +311,8 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 	})
 }
 
-// TestReceivedIsKept: what a node of the target has received it keeps when the connection breaks, over a start of the
-// source's leader and of its own, and goes on with what follows.
+// TestReceivedIsKept: what a node of the target has received it keeps when the connection breaks,
+// over a start of the source's leader and of its own, and goes on with what follows.
 func TestReceivedIsKept(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -383,10 +397,12 @@ func TestMajorityHasIt(t *testing.T) {
 		for _, c := range []struct {
 			has        *received
 			have, lack int
-		}{{nil, 1, 1}, {&received{1 << 32, 9}, 1, 1}, {&received{2 << 32, 10}, 1, 1}, {&received{1 << 32, 10}, 2, 0}} {
+		}{{nil, 1, 1}, {&received{1 << 32, 9}, 1, 1}, {&received{2 << 32, 10}, 1, 1},
+			{&received{1 << 32, 10}, 2, 0}} {
 			y.is.Store(c.has)
 			if have, lack, voters := x.survey(10); have != c.have || lack != c.lack || voters != 2 {
-				t.Errorf("it has %v: %d of %d have it, %d lack something; want %d and %d", c.has, have, voters, lack, c.have, c.lack)
+				t.Errorf("it has %v: %d of %d have it, %d lack something; want %d and %d", c.has, have,
+					voters, lack, c.have, c.lack)
 			}
 		}
 		asked.Close()

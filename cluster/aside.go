@@ -11,22 +11,28 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// A node stands aside if its cluster must not go by what it has: it takes part in nothing any more, and stays there to say so.
+// A node stands aside if its cluster must not go by what it has: it takes part in nothing any more,
+// and stays there to say so.
 
 // errOlder is why a node stands aside whose directory went back in time.
-var errOlder = errors.New("this node's directory is older than one it ran with before: it lacks operations that it has acknowledged, " +
+var errOlder = errors.New("this node's directory is older than one it ran with before: it lacks " +
+	"operations that it has acknowledged, " +
 	"and takes part in nothing: replace the node (fbfkv cluster replace)")
 
 // keepsLost is why a node stands aside that has what the shard has lost.
 func keepsLost(from, to uint64) error {
-	return fmt.Errorf("this node has what its shard has lost: the entries %d to %d were committed, and its leader has other entries in their place, because the directory of "+
-		"another node went back in time. This node takes part in nothing. Do not wipe it and do not replace it before you have what it has "+
+	return fmt.Errorf("this node has what its shard has lost: the entries %d to %d were committed, and "+
+		"its leader has other entries in their place, because the directory of "+
+		"another node went back in time. This node takes part in nothing. Do not wipe it and do not "+
+		"replace it before you have what it has "+
 		"(fbfkv cluster recover)", from, to)
 }
 
 // errWentOn is why a node stands aside whose shard goes on without what the others have acknowledged to it.
-var errWentOn = errors.New("this node has what its shard has lost: the other nodes lack operations that they have acknowledged, because their directories " +
-	"went back in time, and they go on without this one. This node takes part in nothing. Do not wipe it and do not replace it before you have " +
+var errWentOn = errors.New("this node has what its shard has lost: the other nodes lack operations that " +
+	"they have acknowledged, because their directories " +
+	"went back in time, and they go on without this one. This node takes part in nothing. Do not wipe it " +
+	"and do not replace it before you have " +
 	"what it has (fbfkv cluster recover)")
 
 // StandAside ends every connection, and refuses new ones for a reason.
@@ -79,9 +85,10 @@ func (n *Net) identity() identity {
 	return i
 }
 
-// TakesPart has f say whether this node is one of a majority that works: then it does not stand aside at the word of
-// a single other one. If the directories of a majority went back in time, the node that remembers what they have
-// acknowledged stands aside itself: what they lost is lost, and there it is kept.
+// TakesPart has f say whether this node is one of a majority that works: then it does not stand
+// aside at the word of a single other one. If the directories of a majority went back in time, the
+// node that remembers what they have acknowledged stands aside itself: what they lost is lost, and
+// there it is kept.
 func (n *Net) TakesPart(f func() bool) { n.takesPart.Store(&f) }
 
 // isOfMajority reports whether this node is one of a majority that works.
@@ -102,11 +109,13 @@ func (n *Net) heard(code answer, from string) {
 	}
 }
 
-// tellOlder tells a node that was dialed and refused that its directory is older: it may never dial by itself. It tells the
-// start that was refused and no other: a later one may have been met before the answer of an earlier one was judged.
+// tellOlder tells a node that was dialed and refused that its directory is older: it may never dial
+// by itself. It tells the start that was refused and no other: a later one may have been met before
+// the answer of an earlier one was judged.
 func (n *Net) tellOlder(node, address string, kind byte, err error) {
 	refused := (*refusal)(nil)
-	if !errors.As(err, &refused) || refused.code != olderDirectory || refused.start == 0 || kind == KindOlder || n.Aside() != nil {
+	if !errors.As(err, &refused) || refused.code != olderDirectory || refused.start == 0 ||
+		kind == KindOlder || n.Aside() != nil {
 		return
 	}
 	go func() {
@@ -138,8 +147,9 @@ func (n *Node) end() (p place, err error) {
 // lost is told that the shard's leader has other entries in the place of some that were committed.
 func (n *Node) lost(from, to uint64) { n.o.Net.StandAside(keepsLost(from, to)) }
 
-// contradicts reports whether the leader has an entry at a place that was committed, beside which what was committed here
-// cannot be; zero: it knows of none. Then this node stands aside, and keeps what it has.
+// contradicts reports whether the leader has an entry at a place that was committed, beside which
+// what was committed here cannot be; zero: it knows of none. Then this node stands aside, and keeps
+// what it has.
 func (n *Node) contradicts(theirs place) bool {
 	at := n.log.Applied()
 	term, err := n.termOf(at)
@@ -161,8 +171,8 @@ func (n *Node) contradicts(theirs place) bool {
 	return true
 }
 
-// takesPart reports whether this node is one of a majority that works: it decides, or follows a leader of which it knows that
-// something was committed in its term.
+// takesPart reports whether this node is one of a majority that works: it decides, or follows a
+// leader of which it knows that something was committed in its term.
 func (n *Node) takesPart() bool {
 	if n.Leads() {
 		return true
@@ -249,7 +259,8 @@ func (n *Node) tellPasts(last *told) {
 	}
 	c := command{kind: commandPasts, body: body}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, witnessPeriod/10)
-	if n.await(context.Background(), future.Error) == nil { // else it is tried again, by the next leader if this one is none
+	// else it is tried again, by the next leader if this one is none
+	if n.await(context.Background(), future.Error) == nil {
 		*last = told{future.Index(), pasts}
 	}
 }

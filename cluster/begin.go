@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// This file begins reigns: what follows a first command of a leader, until the next one (R2). A node
-// proposes one only while nothing of its own can come into the log any more that is not there, so that nothing
-// that it decided in the reign before comes behind the beginning of the next.
+// This file begins reigns: what follows a first command of a leader, until the next one (R2). A
+// node proposes one only while nothing of its own can come into the log any more that is not there,
+// so that nothing that it decided in the reign before comes behind the beginning of the next.
 
 // begins has a first command proposed if Raft leads and this node does not. It returns at once.
 func (n *Node) begins() {
@@ -20,8 +20,8 @@ func (n *Node) begins() {
 	}
 }
 
-// refused ends leading after Raft did not take an entry, or a hand-over failed. If Raft still leads, this node
-// begins anew: what was decided behind that entry does not count either.
+// refused ends leading after Raft did not take an entry, or a hand-over failed. If Raft still
+// leads, this node begins anew: what was decided behind that entry does not count either.
 func (n *Node) refused(why error) {
 	n.stopLeading("Raft takes no entry: " + why.Error())
 	n.log.dropQueue()
@@ -46,7 +46,9 @@ func (n *Node) proposeBegin() {
 	var term uint64
 	for n.mayBegin() && n.log.awaitAnswers() {
 		c := command{kind: commandBegin, origin: n.log.origin}
-		err := n.await(context.Background(), func() error { return n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error() })
+		err := n.await(context.Background(), func() error {
+			return n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error()
+		})
 		if err == nil {
 			return
 		}
@@ -54,7 +56,8 @@ func (n *Node) proposeBegin() {
 			term, since = now, time.Now()
 		}
 		if n.raft.State() == raft.Leader && time.Since(since) > n.refusalLimit {
-			n.fail(fmt.Errorf("Raft leads and has taken no entry for %v: a leadership transfer that does not end (hashicorp/raft issue 696): %w", time.Since(since).Round(time.Millisecond), err))
+			n.fail(fmt.Errorf("Raft leads and has taken no entry for %v: a leadership transfer that does "+
+				"not end (hashicorp/raft issue 696): %w", time.Since(since).Round(time.Millisecond), err))
 			return
 		}
 		select {
@@ -65,15 +68,15 @@ func (n *Node) proposeBegin() {
 	}
 }
 
-// refusalLimit is for how long Raft may lead and refuse entries: three election timeouts, and the time of a message. A
-// transfer to a node that does not answer takes that long to end.
+// refusalLimit is for how long Raft may lead and refuse entries: three election timeouts, and the
+// time of a message. A transfer to a node that does not answer takes that long to end.
 func refusalLimit(o Options) time.Duration {
 	return time.Duration(3*electionPart*float64(o.Timeout)) + messageTime(o)
 }
 
-// mayBegin reports whether this node may propose a first command: Raft leads and is not about to hand over, and the node
-// could decide but does not yet.
-// It cuts the decisions that were not proposed.
+// mayBegin reports whether this node may propose a first command: Raft leads and is not about to
+// hand over, and the node could decide but does not yet. It cuts the decisions that were not
+// proposed.
 func (n *Node) mayBegin() bool {
 	n.leading.Lock()
 	defer n.leading.Unlock()

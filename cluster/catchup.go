@@ -95,7 +95,8 @@ func readQuestion(r io.Reader) (q question, err error) {
 	}
 	q.verb = b[0]
 	copy(q.cut[:], b[1:])
-	q.a, q.b, q.n = binary.BigEndian.Uint64(b[17:]), binary.BigEndian.Uint64(b[25:]), binary.BigEndian.Uint32(b[33:])
+	q.a, q.b, q.n = binary.BigEndian.Uint64(b[17:]), binary.BigEndian.Uint64(b[25:]),
+		binary.BigEndian.Uint32(b[33:])
 	return q, nil
 }
 
@@ -237,8 +238,10 @@ func (m *manifest) valid() error {
 	switch s := m.Snapshot; {
 	case s.Size != 0:
 		return bad("a snapshot of %d bytes", s.Size)
-	case s.Index == 0 || s.Term == 0 || s.ConfigurationIndex > s.Index || s.Version != raft.SnapshotVersionMax:
-		return bad("a snapshot of index %d, term %d, configuration %d, version %d", s.Index, s.Term, s.ConfigurationIndex, s.Version)
+	case s.Index == 0 || s.Term == 0 || s.ConfigurationIndex > s.Index ||
+		s.Version != raft.SnapshotVersionMax:
+		return bad("a snapshot of index %d, term %d, configuration %d, version %d", s.Index, s.Term,
+			s.ConfigurationIndex, s.Version)
 	case len(s.ID) > maxFileName || len(s.Peers) > 0:
 		return bad("a snapshot with more than belongs to it")
 	case len(s.Configuration.Servers) == 0 || len(s.Configuration.Servers) > MaxMembers:

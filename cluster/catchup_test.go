@@ -74,7 +74,8 @@ func (s *cutSource) fetcher(fsys vfs.FS) *fetcher {
 func writeFiles(fsys vfs.FS, dir string, files map[string][]byte) error {
 	for name, content := range files {
 		at := path.Join(dir, path.Dir(name))
-		if err := errors.Join(fsys.RemoveAll(path.Join(dir, name)), disk.MakeDir(fsys, at), disk.WriteFile(fsys, at, path.Base(name), bytes.Clone(content))); err != nil {
+		if err := errors.Join(fsys.RemoveAll(path.Join(dir, name)), disk.MakeDir(fsys, at),
+			disk.WriteFile(fsys, at, path.Base(name), bytes.Clone(content))); err != nil {
 			return err
 		}
 	}
@@ -90,7 +91,8 @@ func writeFiles(fsys vfs.FS, dir string, files map[string][]byte) error {
 func someFiles() map[string][]byte {
 	files := map[string][]byte{"META": []byte("meta"), "LOGSYNC": nil, "MANISYNC": crashtest.Noise[:64]}
 	for i, size := range []int{0, 1, 1000, maxRead - 1, maxRead, maxRead + 1, 2*maxRead + 17} {
-		content := append(bytes.Clone(crashtest.Noise[:min(size, len(crashtest.Noise))]), make([]byte, max(0, size-len(crashtest.Noise)))...)
+		content := append(bytes.Clone(crashtest.Noise[:min(size, len(crashtest.Noise))]),
+			make([]byte, max(0, size-len(crashtest.Noise)))...)
 		files[fmt.Sprintf("%s/%06d.x", cutDirs[i%len(cutDirs)], i)] = content
 	}
 	return files
@@ -100,14 +102,17 @@ func someFiles() map[string][]byte {
 func checkFetched(t testing.TB, fsys vfs.FS, dir string, files map[string][]byte) {
 	t.Helper()
 	for name, content := range files {
-		if b, err := disk.ReadFile(fsys, path.Join(dir, name), 1<<30); err != nil || !bytes.Equal(b, content) {
+		if b, err := disk.ReadFile(fsys, path.Join(dir, name), 1<<30); err != nil ||
+			!bytes.Equal(b, content) {
 			t.Errorf("%s has %d bytes, not the %d that it should: %v", name, len(b), len(content), err)
 		}
 	}
 	for _, sub := range append([]string{""}, cutDirs...) {
 		names, _ := fsys.List(path.Join(dir, sub))
 		for _, name := range names {
-			if info, err := fsys.Stat(path.Join(dir, sub, name)); err == nil && !info.IsDir() && name != manifestName && files[path.Join(sub, name)] == nil && name != "LOGSYNC" && name != "000000.x" {
+			if info, err := fsys.Stat(path.Join(dir, sub, name)); err == nil && !info.IsDir() &&
+				name != manifestName && files[path.Join(sub, name)] == nil && name != "LOGSYNC" &&
+				name != "000000.x" {
 				t.Errorf("%s was never sent", path.Join(sub, name))
 			}
 		}
@@ -143,7 +148,8 @@ func TestFetch(t *testing.T) {
 		files, mem := someFiles(), vfs.NewMem()
 		s := newCutSource(t, files)
 		f := s.fetcher(mem)
-		if err := writeFiles(mem, "d/incoming", map[string][]byte{"db/old.sst": {1}, "runs/000002.x": {2}, "META": []byte("atem")}); err != nil {
+		if err := writeFiles(mem, "d/incoming",
+			map[string][]byte{"db/old.sst": {1}, "runs/000002.x": {2}, "META": []byte("atem")}); err != nil {
 			t.Fatal(err)
 		}
 		total := int64(0)
@@ -169,7 +175,8 @@ func TestFetch(t *testing.T) {
 		if n := s.cuts.Load(); n != 1 {
 			t.Errorf("%d cuts were made", n)
 		}
-		if c := f.counts.Counts(); c.Begun != 1 || c.Finished != 1 || c.Failed != 0 || c.Bytes < uint64(total) {
+		if c := f.counts.Counts(); c.Begun != 1 || c.Finished != 1 || c.Failed != 0 ||
+			c.Bytes < uint64(total) {
 			t.Errorf("counted %+v", c)
 		}
 	}
@@ -212,13 +219,16 @@ func TestFetchGoesOn(t *testing.T) {
 
 // TestFetchCrash: whenever a power loss ends the fetching node, what it has then is completed.
 func TestFetchCrash(t *testing.T) {
-	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000], "log/000001.log": crashtest.Noise[:700]}
+	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000],
+		"log/000001.log": crashtest.Noise[:700]}
 	for at, done := 1, false; !done; at++ {
 		for _, percent := range []int{0, 50, 100} {
 			mem := vfs.NewCrashableMem()
 			var left *vfs.MemFS
 			rng := rand.New(rand.NewPCG(uint64(at), uint64(percent)))
-			fsys := errorfs.Wrap(mem, crashtest.AtOperation(at, func() { left = crashtest.Left(mem, percent, rng) }))
+			fsys := errorfs.Wrap(mem, crashtest.AtOperation(at, func() {
+				left = crashtest.Left(mem, percent, rng)
+			}))
 			s := newCutSource(t, files)
 			if _, err := s.fetcher(fsys).fetch(t.Context()); err != nil {
 				t.Fatal(err)
@@ -292,7 +302,8 @@ func TestHostileLeader(t *testing.T) {
 		"huge":           manifest(file("META", maxFile+1, 0)),
 		"for no disk":    manifest(file("META", maxFile, 0)),
 		"a wrong sum":    manifest(file("META", 4, sum("atem"))),
-		"another shard":  `{"cut":"` + id + `","files":[` + good + `],"snapshot":{"Version":1,"ID":"x","Index":1,"Term":1,"Configuration":{"Servers":[{"Suffrage":0,"ID":"1","Address":"a"}]},"ConfigurationIndex":1,"Size":0}}`,
+		"another shard": `{"cut":"` + id + `","files":[` + good +
+			`],"snapshot":{"Version":1,"ID":"x","Index":1,"Term":1,"Configuration":{"Servers":[{"Suffrage":0,"ID":"1","Address":"a"}]},"ConfigurationIndex":1,"Size":0}}`,
 	} {
 		mem := vfs.NewMem()
 		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30})
@@ -394,7 +405,8 @@ func TestCutIsKept(t *testing.T) {
 		kept := func(logBytes uint64) bool { return s.server.keepsLog(logBytes) && s.holds.Load() }
 		for range 10 { // slow, but they ask
 			time.Sleep(cutIdle / 2)
-			if _, err := first.ask(question{verb: verbRead, cut: first.m.id(), n: 1, a: 0}, nil, 1); err != nil || !kept(0) {
+			if _, err := first.ask(question{verb: verbRead, cut: first.m.id(), n: 1, a: 0}, nil,
+				1); err != nil || !kept(0) {
 				// The connection ends before the cut does.
 				first.conn.Close()
 				if first, err = ask(); err != nil || !kept(0) {
@@ -424,7 +436,8 @@ func TestCutIsKept(t *testing.T) {
 		if !kept(heldLog) || kept(heldLog+1) || s.holds.Load() {
 			t.Error("the log is kept, however long it is, or not at all")
 		}
-		if _, err := third.ask(question{verb: verbRead, cut: third.m.id(), n: 1}, nil, 1); !errors.Is(err, errGone) {
+		if _, err := third.ask(question{verb: verbRead, cut: third.m.id(), n: 1}, nil, 1); !errors.Is(err,
+			errGone) {
 			t.Error("the cut that was dropped is given:", err)
 		}
 		third.conn.Close()
@@ -497,10 +510,12 @@ func TestTakesPlaceOf(t *testing.T) {
 // FuzzManifest: a manifest that is accepted names files of a data directory only, within the
 // limits, and is what its encoding says.
 func FuzzManifest(f *testing.F) {
-	m := manifest{Cut: strings.Repeat("01", 16), Files: []cutFile{{Name: "META", Size: 3, Sum: 1}, {Name: "db/000001.sst", Size: 9}}}
+	m := manifest{Cut: strings.Repeat("01", 16),
+		Files: []cutFile{{Name: "META", Size: 3, Sum: 1}, {Name: "db/000001.sst", Size: 9}}}
 	plain, _ := m.encode()
 	m.Snapshot = &raft.SnapshotMeta{Version: 1, ID: "1-2", Index: 2, Term: 1, ConfigurationIndex: 1,
-		Configuration: raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(testID("a")), Address: "127.0.0.1:1"}}}}
+		Configuration: raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(testID("a")),
+			Address: "127.0.0.1:1"}}}}
 	full, _ := m.encode()
 	for _, b := range [][]byte{plain, full, []byte("{}"), []byte(`{"cut":1}`)} {
 		f.Add(b)
@@ -511,7 +526,8 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		for _, file := range m.Files {
-			if clean := path.Join("d", file.Name); !strings.HasPrefix(clean, "d/") || clean != "d/"+file.Name || strings.Count(file.Name, "/") > 1 || file.Size < 0 {
+			if clean := path.Join("d", file.Name); !strings.HasPrefix(clean, "d/") ||
+				clean != "d/"+file.Name || strings.Count(file.Name, "/") > 1 || file.Size < 0 {
 				t.Errorf("%q is accepted", file.Name)
 			}
 		}
@@ -519,7 +535,8 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m2, err := decodeManifest(again); err != nil || fmt.Sprint(m2) != fmt.Sprint(m) && m2.Snapshot == nil {
+		if m2, err := decodeManifest(again); err != nil || fmt.Sprint(m2) != fmt.Sprint(m) &&
+			m2.Snapshot == nil {
 			t.Errorf("%s is decoded as %v: %v", again, m2, err)
 		}
 	})

@@ -12,9 +12,11 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// TestFetchBadSync: a fetched file whose fsync failed is written once more, for no other fsync would write it.
+// TestFetchBadSync: a fetched file whose fsync failed is written once more, for no other fsync
+// would write it.
 func TestFetchBadSync(t *testing.T) {
-	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000], "log/000001.log": crashtest.Noise[:700]}
+	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000],
+		"log/000001.log": crashtest.Noise[:700]}
 	d, failed := crashtest.NewDisk(), false
 	d.FailSyncs(func(name string) error {
 		if failed || !strings.HasSuffix(name, ".sst") {
@@ -29,10 +31,11 @@ func TestFetchBadSync(t *testing.T) {
 	checkFetched(t, d.Lose(0, nil), "d/incoming", files)
 }
 
-// TestFetchAfterKill: a process that is killed after a failed fsync leaves a file that looks whole. The files that the next process fetches are
-// on the disk all the same.
+// TestFetchAfterKill: a process that is killed after a failed fsync leaves a file that looks whole.
+// The files that the next process fetches are on the disk all the same.
 func TestFetchAfterKill(t *testing.T) {
-	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000], "log/000001.log": crashtest.Noise[:700]}
+	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000],
+		"log/000001.log": crashtest.Noise[:700]}
 	total := 4 + 5000 + 700
 	for name := range files {
 		d := crashtest.NewDisk()
@@ -65,7 +68,8 @@ func TestFetchAfterKill(t *testing.T) {
 	}
 }
 
-// TestFetchIntoNewName: what was fetched is on the disk though the process before was killed when it had just made the directories.
+// TestFetchIntoNewName: what was fetched is on the disk though the process before was killed when
+// it had just made the directories.
 func TestFetchIntoNewName(t *testing.T) {
 	files := map[string][]byte{"META": []byte("meta"), "db/000001.sst": crashtest.Noise[:5000]}
 	d := crashtest.NewDisk()

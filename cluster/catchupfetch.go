@@ -34,8 +34,9 @@ var errTooLarge = errors.New("the disk has no space for the files of the leader"
 type fetcher struct {
 	o      fetcherOptions
 	counts Transfers
-	// written are the files all bytes of which this process has written, without a failed fsync since. Of the others memory may have
-	// what is on no disk, and what no fsync would write (disk.Renew).
+	// written are the files all bytes of which this process has written, without a failed fsync
+	// since. Of the others memory may have what is on no disk, and what no fsync would write
+	// (disk.Renew).
 	written map[string]bool
 }
 
@@ -122,7 +123,8 @@ func (f *fetcher) attempt(ctx context.Context) (*manifest, error) {
 	}
 	if err := f.o.examine(f.o.dir, t.m); err != nil {
 		// Sums say that it is what the leader has: another cut may be better.
-		return nil, errors.Join(fmt.Errorf("the fetched files cannot be used: %w", err), f.o.fs.RemoveAll(f.o.dir))
+		return nil, errors.Join(fmt.Errorf("the fetched files cannot be used: %w", err),
+			f.o.fs.RemoveAll(f.o.dir))
 	}
 	_, _ = t.ask(question{verb: verbDone, cut: t.m.id()}, nil, maxReason) // otherwise it finds out
 	return t.m, nil
@@ -214,7 +216,8 @@ func (t *transfer) begin() error {
 	if err != nil {
 		return err
 	}
-	t.f.o.log.Info("this node fetches the leader's files", "cut", t.m.Cut, "files", len(t.m.Files), "bytes", t.m.bytes(), "there", t.there())
+	t.f.o.log.Info("this node fetches the leader's files", "cut", t.m.Cut, "files", len(t.m.Files), "bytes",
+		t.m.bytes(), "there", t.there())
 	return disk.WriteFile(fsys, dir, manifestName, b)
 }
 
@@ -296,8 +299,8 @@ func (t *transfer) file(i int) error {
 	}
 }
 
-// rest fetches a file from an offset on, durably, and returns the checksum of all of it. It writes the bytes of an earlier
-// process once more.
+// rest fetches a file from an offset on, durably, and returns the checksum of all of it. It writes
+// the bytes of an earlier process once more.
 func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
 	name := t.m.Files[i].Name
 	fsys, path := t.f.o.fs, t.f.o.fs.PathJoin(t.f.o.dir, name)
@@ -315,7 +318,8 @@ func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
 	for at := from; err == nil && at < t.m.Files[i].Size; {
 		n := min(t.m.Files[i].Size-at, maxRead)
 		var b []byte
-		b, err = t.ask(question{verb: verbRead, cut: t.m.id(), a: uint64(i), b: uint64(at), n: uint32(n)}, t.buf, int(n))
+		b, err = t.ask(question{verb: verbRead, cut: t.m.id(), a: uint64(i), b: uint64(at), n: uint32(n)},
+			t.buf, int(n))
 		if err == nil && int64(len(b)) != n {
 			err = fmt.Errorf("%w: %d bytes instead of %d", errProtocol, len(b), n)
 		}
@@ -337,7 +341,8 @@ func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
 	return sum, err
 }
 
-// renewPart writes the first bytes of a file once more, so that the next fsync writes them to the disk, and returns their checksum.
+// renewPart writes the first bytes of a file once more, so that the next fsync writes them to the
+// disk, and returns their checksum.
 func renewPart(f vfs.File, size int64) (sum uint32, err error) {
 	buf := make([]byte, 256<<10)
 	for at := int64(0); at < size; at += int64(len(buf)) {

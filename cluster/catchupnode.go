@@ -174,10 +174,11 @@ func (n *Node) fetchFiles() {
 	})
 }
 
-// takeOthers has this node, which lacks what an entry needs, fetch the leader's files and start anew. Nothing is
-// applied any more. It stores entries until it knows that a leader has had one of its term committed: that leader knows
-// everything that was committed with this node's vote, and so do its files, once this node stores no more. If this node is
-// elected, since it has the longest log, another one leads that has what is lacking.
+// takeOthers has this node, which lacks what an entry needs, fetch the leader's files and start
+// anew. Nothing is applied any more. It stores entries until it knows that a leader has had one of
+// its term committed: that leader knows everything that was committed with this node's vote, and so
+// do its files, once this node stores no more. If this node is elected, since it has the longest
+// log, another one leads that has what is lacking.
 func (n *Node) takeOthers(why error) {
 	n.o.Logger.Warn("this node cannot continue by itself", "error", why)
 	n.files.lacks.Store(true)
@@ -204,8 +205,8 @@ func (n *Node) takeOthers(why error) {
 	})
 }
 
-// RefuseEntries has all entries refused that others send from now on, or ends that. It reports whether Raft has
-// answered all that came before.
+// RefuseEntries has all entries refused that others send from now on, or ends that. It reports
+// whether Raft has answered all that came before.
 func (t *Transport) RefuseEntries(yes bool) (settled bool) {
 	t.refuses.Store(yes)
 	return t.taking.Load() == 0
@@ -216,7 +217,8 @@ func (n *Node) passOn() {
 	progress := n.transport.Progress()
 	var others []raft.Server
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter && string(s.ID) != n.o.ID && time.Since(progress[s.ID].Contact) <= n.o.Timeout {
+		if s.Suffrage == raft.Voter && string(s.ID) != n.o.ID &&
+			time.Since(progress[s.ID].Contact) <= n.o.Timeout {
 			others = append(others, s)
 		}
 	}
@@ -253,8 +255,9 @@ func (n *Node) dialLeader(ctx context.Context) (net.Conn, error) {
 // hurryTimeouts is how many node timeouts an answer of a node may take that leads no more.
 const hurryTimeouts = 3
 
-// leaderConn is a connection to the leader. Once another node leads, this one may have lost its power, of which the connection says nothing,
-// and the new leader may be able to commit nothing before this node has its files: each answer has to come soon then.
+// leaderConn is a connection to the leader. Once another node leads, this one may have lost its
+// power, of which the connection says nothing, and the new leader may be able to commit nothing
+// before this node has its files: each answer has to come soon then.
 type leaderConn struct {
 	net.Conn
 	hurry  time.Duration
@@ -315,10 +318,13 @@ func (n *Node) examine(dir string, m *manifest) error {
 	return err
 }
 
-// examineCut opens a directory that has the files of a manifest, and returns where its log is, the place of its committed entry that is
-// nearest to an index, and the one at which the reign of that began.
-func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest, index uint64) (at cutPosition, lastTerm uint64, nearest [2]place, err error) {
-	db, err := persistence.OpenReadOnly(persistence.Options{FS: fsys, Dir: dir, Sections: Sections, Fatal: func(error) {}})
+// examineCut opens a directory that has the files of a manifest, and returns where its log is, the
+// place of its committed entry that is nearest to an index, and the one at which the reign of that
+// began.
+func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest, index uint64) (at cutPosition,
+	lastTerm uint64, nearest [2]place, err error) {
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: fsys, Dir: dir, Sections: Sections,
+		Fatal: func(error) {}})
 	if err != nil {
 		return at, 0, nearest, err
 	}
@@ -334,7 +340,8 @@ func examineCut(fsys vfs.FS, dir string, own persistence.Meta, m *manifest, inde
 	}
 	at.applied = log.Applied()
 	if last == 0 || first > before+1 || at.applied < before {
-		return at, 0, nearest, fmt.Errorf("%w: the log has entries %d to %d, of which %d are applied, behind a snapshot of %d", persistence.ErrCorrupt, first, last, at.applied, before)
+		return at, 0, nearest, fmt.Errorf("%w: the log has entries %d to %d, of which %d are applied, "+
+			"behind a snapshot of %d", persistence.ErrCorrupt, first, last, at.applied, before)
 	}
 	var e oplog.Entry
 	if err := log.Entry(at.applied, &e); err != nil {
@@ -358,7 +365,8 @@ func (n *Node) noteSwap() (bool, error) {
 	}
 	last, lastTerm := n.lastEntry()
 	if !takesPlaceOf(f.at.applied, f.at.appliedTerm, last, lastTerm) {
-		n.o.Logger.Info("this node has newer entries than the files that it fetched, and keeps its own", "last", last, "fetched", f.at.applied)
+		n.o.Logger.Info("this node has newer entries than the files that it fetched, and keeps its own",
+			"last", last, "fetched", f.at.applied)
 		n.dropFetched()
 		return false, nil
 	}

@@ -57,7 +57,10 @@ func TestRejoin(t *testing.T) {
 		// they are there.
 		leader.running().files.server.pace.rate = 1 << 20
 		away.start()
-		await(t, "files are given", func() bool { _, given := leader.running().Transfers(); return given.Bytes > 0 })
+		await(t, "files are given", func() bool {
+			_, given := leader.running().Transfers()
+			return given.Bytes > 0
+		})
 		first, _ := leader.running().log.EntryBounds()
 		for range 3 {
 			l.more(50)
@@ -75,7 +78,8 @@ func TestRejoin(t *testing.T) {
 		if n := away.restarted.Load(); n != 1 {
 			t.Errorf("the node has taken files %d times", n)
 		}
-		if fetched, _ := away.running().Transfers(); fetched.Begun != 1 || fetched.Finished != 1 || fetched.Bytes == 0 {
+		if fetched, _ := away.running().Transfers(); fetched.Begun != 1 || fetched.Finished != 1 ||
+			fetched.Bytes == 0 {
 			t.Errorf("fetched: %+v", fetched)
 		}
 		if _, given := leader.running().Transfers(); given.Finished != 1 || given.Bytes == 0 {
@@ -118,7 +122,9 @@ func TestRejoinNeeded(t *testing.T) {
 				m.kill(rand.New(rand.NewPCG(1, 1)))
 			}
 		}
-		await(t, "the leader has noticed that it has no majority", func() bool { return !old.running().Leads() })
+		await(t, "the leader has noticed that it has no majority", func() bool {
+			return !old.running().Leads()
+		})
 		away.start()
 		await(t, "the node has the leader's files", func() bool { return away.restarted.Load() > 0 })
 		l.more(200)
@@ -131,8 +137,9 @@ func TestRejoinNeeded(t *testing.T) {
 	})
 }
 
-// TestFetchFromLostLeader: a node fetches the files of a leader that falls silent. The next leader can commit nothing before this
-// node has its files, so the node does not wait as long for an answer as for one of the leader.
+// TestFetchFromLostLeader: a node fetches the files of a leader that falls silent. The next leader
+// can commit nothing before this node has its files, so the node does not wait as long for an
+// answer as for one of the leader.
 func TestFetchFromLostLeader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -166,7 +173,9 @@ func TestRejoinInterrupted(t *testing.T) {
 		for round := range 3 {
 			away.start()
 			node := away.running()
-			await(t, "it begins to fetch", func() bool { return node.files.fetcher.counts.Counts().Begun > 0 || away.restarted.Load() > 0 })
+			await(t, "it begins to fetch", func() bool {
+				return node.files.fetcher.counts.Counts().Begun > 0 || away.restarted.Load() > 0
+			})
 			for range 3 {
 				s.faults.reset(away.id, s.leader().id)
 				time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
@@ -195,7 +204,8 @@ func TestRejoinInterrupted(t *testing.T) {
 func TestFirstNodeWithData(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		mem := vfs.NewCrashableMem()
-		single, err := store.Open(store.Options{Dir: "d", FS: mem, Partitions: 4, Seed: [16]byte{7}, MinFreeDisk: -1})
+		single, err := store.Open(store.Options{Dir: "d", FS: mem, Partitions: 4, Seed: [16]byte{7},
+			MinFreeDisk: -1})
 		must(t, err)
 		count := func(s *store.Store, id string) *store.Op {
 			var b store.Batch
@@ -246,14 +256,18 @@ func TestNoteSwap(t *testing.T) {
 		for _, c := range []struct {
 			applied, term uint64
 			want          bool
-		}{{last, term, true}, {last - 1, term, false}, {last + 5, term, true}, {last - 1, term + 1, true}, {last - 1, term - 1, false}} {
+		}{{last, term, true}, {last - 1, term, false}, {last + 5, term, true}, {last - 1, term + 1, true},
+			{last - 1, term - 1, false}} {
 			must(t, n.o.FS.MkdirAll(n.files.fetcher.o.dir, 0o755))
-			n.files.fetched.Store(&fetched{manifest: &manifest{}, at: cutPosition{applied: c.applied, appliedTerm: c.term}, lastTerm: c.term})
+			n.files.fetched.Store(&fetched{manifest: &manifest{},
+				at: cutPosition{applied: c.applied, appliedTerm: c.term}, lastTerm: c.term})
 			swaps, err := n.noteSwap()
 			b, noted := n.o.Stable.Get([]byte(swapValue))
 			_, there := n.o.FS.Stat(n.files.fetcher.o.dir)
-			if must(t, errors.Join(err, noted)); swaps != c.want || (len(b) > 0) != c.want || (there == nil) != c.want {
-				t.Errorf("last %d of term %d, files with %d of term %d: it takes them: %v, notes %q, has %v", last, term, c.applied, c.term, swaps, b, there)
+			if must(t, errors.Join(err, noted)); swaps != c.want || (len(b) > 0) != c.want ||
+				(there == nil) != c.want {
+				t.Errorf("last %d of term %d, files with %d of term %d: it takes them: %v, notes %q, has %v",
+					last, term, c.applied, c.term, swaps, b, there)
 			}
 			must(t, n.o.Stable.Set([]byte(swapValue), nil))
 		}
@@ -261,7 +275,8 @@ func TestNoteSwap(t *testing.T) {
 	})
 }
 
-// TestCutSaysWhatIsApplied: a copy of a node's files says that all is applied which was when it was begun, though nothing follows in the log.
+// TestCutSaysWhatIsApplied: a copy of a node's files says that all is applied which was when it was
+// begun, though nothing follows in the log.
 func TestCutSaysWhatIsApplied(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
@@ -277,10 +292,12 @@ func TestCutSaysWhatIsApplied(t *testing.T) {
 		at, err := n.beginCut()
 		must(t, err)
 		must(t, n.st.Cut())
-		copied, _, _, err := examineCut(n.o.FS, n.st.CutDir(), n.st.Meta(), &manifest{Snapshot: at.snapshot}, 0)
+		copied, _, _, err := examineCut(n.o.FS, n.st.CutDir(), n.st.Meta(), &manifest{Snapshot: at.snapshot},
+			0)
 		must(t, err)
 		if copied.applied < at.applied {
-			t.Errorf("the copy says that entries are applied to %d, and they were to %d", copied.applied, at.applied)
+			t.Errorf("the copy says that entries are applied to %d, and they were to %d", copied.applied,
+				at.applied)
 		}
 	})
 }

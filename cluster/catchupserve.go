@@ -109,7 +109,8 @@ func (s *fileServer) expire() {
 		s.idle.Reset(max(rest, time.Second))
 		return
 	}
-	s.o.log.Info("no node fetches this node's files any more: the copy is dropped", "cut", hex.EncodeToString(c.id[:]))
+	s.o.log.Info("no node fetches this node's files any more: the copy is dropped", "cut",
+		hex.EncodeToString(c.id[:]))
 	s.drop()
 }
 
@@ -150,7 +151,8 @@ func (s *fileServer) serve(conn net.Conn, peer Identity) {
 		s.o.log.Info("a node has fetched all of this node's files", "node", peer.Node, "bytes", r.sent)
 	default:
 		s.counts.failed.Add(1)
-		s.o.log.Warn("a node has stopped fetching this node's files", "node", peer.Node, "bytes", r.sent, "error", err)
+		s.o.log.Warn("a node has stopped fetching this node's files", "node", peer.Node, "bytes", r.sent,
+			"error", err)
 	}
 }
 
@@ -230,7 +232,8 @@ func (r *reading) manifest(last, lastTerm uint64) ([]byte, error) {
 	if s.closed {
 		return nil, errGone
 	}
-	if c := s.cut; c != nil && c.manifest != nil && (c.spent || !takesPlaceOf(c.at.applied, c.at.appliedTerm, last, lastTerm)) {
+	if c := s.cut; c != nil && c.manifest != nil &&
+		(c.spent || !takesPlaceOf(c.at.applied, c.at.appliedTerm, last, lastTerm)) {
 		s.drop()
 	}
 	if s.cut == nil {
@@ -266,7 +269,8 @@ func (s *fileServer) keepsLog(logBytes uint64) bool {
 	if c.manifest == nil || logBytes <= c.at.logBytes+max(heldLog, c.bytes) {
 		return true
 	}
-	s.o.log.Warn("log limit reached: the copy that a node is fetching is dropped, and the node must start fetching again", "cut", hex.EncodeToString(c.id[:]))
+	s.o.log.Warn("log limit reached: the copy that a node is fetching is dropped, and the node must start "+
+		"fetching again", "cut", hex.EncodeToString(c.id[:]))
 	s.drop()
 	return false
 }
@@ -344,7 +348,8 @@ func (s *fileServer) make(c *servedCut) ([]byte, []cutFile, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.o.log.Info("a copy is ready for a node to fetch", "cut", m.Cut, "applied", c.at.applied, "files", len(m.Files), "bytes", m.bytes(), "took", time.Since(began))
+	s.o.log.Info("a copy is ready for a node to fetch", "cut", m.Cut, "applied", c.at.applied, "files",
+		len(m.Files), "bytes", m.bytes(), "took", time.Since(began))
 	return append(make([]byte, answerHeader), b...), m.Files, nil
 }
 
@@ -407,7 +412,8 @@ func (r *reading) open(q question) (f vfs.File, size int64, err error) {
 	f = r.files[i]
 	if f == nil {
 		r.closeFiles()
-		if f, err = s.o.fs.Open(s.o.fs.PathJoin(s.o.dir, c.files[i].Name), vfs.SequentialReadsOption); err != nil {
+		if f, err = s.o.fs.Open(s.o.fs.PathJoin(s.o.dir, c.files[i].Name),
+			vfs.SequentialReadsOption); err != nil {
 			return nil, 0, err
 		}
 		r.files[i] = f

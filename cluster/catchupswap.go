@@ -79,7 +79,8 @@ func (w swap) finish(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) 
 		return err
 	}
 	if _, err := fsys.Stat(fsys.PathJoin(dir, "META")); err != nil {
-		return fmt.Errorf("the files that this node has fetched are gone: replace it by a new node (fbfkv cluster replace): %w", err)
+		return fmt.Errorf("the files that this node has fetched are gone: replace it by a new node (fbfkv "+
+			"cluster replace): %w", err)
 	}
 	if err := w.adopt(stable); err != nil {
 		return err

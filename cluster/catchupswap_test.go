@@ -17,7 +17,8 @@ import (
 )
 
 func dirOptions(fsys vfs.FS, dir string) persistence.Options {
-	return persistence.Options{FS: fsys, Dir: dir, Partitions: 1, MemTableSize: 1 << 20, LogFileSize: 64 << 10, CacheSize: 1 << 20, Fatal: func(error) {}}
+	return persistence.Options{FS: fsys, Dir: dir, Partitions: 1, MemTableSize: 1 << 20,
+		LogFileSize: 64 << 10, CacheSize: 1 << 20, Fatal: func(error) {}}
 }
 
 // makeDir makes a data directory whose log has so many records.
@@ -51,7 +52,8 @@ func recordsOf(fsys vfs.FS, dir string) (last uint64, err error) {
 // its own id and vote in any case.
 func TestSwapCrash(t *testing.T) {
 	const own, others = 3, 7
-	values := map[string]string{termValue: string(make([]byte, 7)) + "\x05", "LastVoteTerm": string(make([]byte, 7)) + "\x05", "LastVoteCand": "somebody"}
+	values := map[string]string{termValue: string(make([]byte, 7)) + "\x05",
+		"LastVoteTerm": string(make([]byte, 7)) + "\x05", "LastVoteCand": "somebody"}
 	taken := 0
 	for at, done := 1, false; !done; at += raced.Step {
 		for _, percent := range []int{0, 50, 100} {
@@ -79,7 +81,9 @@ func TestSwapCrash(t *testing.T) {
 
 			var left *vfs.MemFS
 			rng := rand.New(rand.NewPCG(uint64(at), uint64(percent)))
-			fsys := errorfs.Wrap(mem, crashtest.AtOperation(at, func() { left = crashtest.Left(mem, percent, rng) }))
+			fsys := errorfs.Wrap(mem, crashtest.AtOperation(at, func() {
+				left = crashtest.Left(mem, percent, rng)
+			}))
 			stable, err = OpenStable(fsys, "d")
 			must(t, err)
 			w := swap{Term: 4, Snapshot: &raft.SnapshotMeta{Version: 1, ID: "new", Index: 6, Term: 4}}
@@ -106,7 +110,8 @@ func TestSwapCrash(t *testing.T) {
 			term, err := stable.GetUint64([]byte(termValue))
 			must(t, err)
 			got := fmt.Sprint(records, meta, term)
-			before, after := fmt.Sprint(own, &raft.SnapshotMeta{ID: "old", Index: 1}, 5), fmt.Sprint(others, w.Snapshot, max(5, w.Term))
+			before, after := fmt.Sprint(own, &raft.SnapshotMeta{ID: "old", Index: 1}, 5),
+				fmt.Sprint(others, w.Snapshot, max(5, w.Term))
 			switch {
 			case got == after:
 				taken++

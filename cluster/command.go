@@ -16,7 +16,8 @@ import (
 //	02 | origin u64                                    a leader begins
 //	03 | pasts (witness.go)                            how far the voters have been
 //
-// The reign is term u64 | index u64 of the entry with which it began. Others are refused. Numbers are big endian.
+// The reign is term u64 | index u64 of the entry with which it began. Others are refused. Numbers
+// are big endian.
 type commandKind byte
 
 const (
@@ -87,9 +88,9 @@ func decodeCommand(b []byte) (c command, err error) {
 	return c, err
 }
 
-// countsIn reports whether sections count in an entry of a term, up to which this reign is the latest that has begun (R2).
-// The term is asked, too: an entry that waited in Raft from one term of this node to the next comes before the
-// beginning of that, without those that it rests on.
+// countsIn reports whether sections count in an entry of a term, up to which this reign is the
+// latest that has begun (R2). The term is asked, too: an entry that waited in Raft from one term of
+// this node to the next comes before the beginning of that, without those that it rests on.
 func (c *command) countsIn(term uint64, latest oplog.Reign) bool {
 	return c.kind == commandSections && c.reign == latest && c.reign.Term == term
 }

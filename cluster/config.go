@@ -38,7 +38,8 @@ const (
 )
 
 // ErrNewerLevel: a configuration is of a level that only a later program reads.
-var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads: start this node with a newer program")
+var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads: start " +
+	"this node with a newer program")
 
 // ErrInvalid: a configuration breaks a rule.
 var ErrInvalid = errors.New("invalid cluster configuration")
@@ -103,14 +104,16 @@ type Move struct {
 	Partition int    `json:"partition"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// Epoch is the version of the configuration that noted it: it tells the move from an earlier one, and is the number under
-	// which the partition is held (store.HandOver).
+	// Epoch is the version of the configuration that noted it: it tells the move from an earlier
+	// one, and is the number under which the partition is held (store.HandOver).
 	Epoch uint64 `json:"epoch"`
 }
 
 // Has reports whether the shard has a partition.
 func (s Shard) Has(partition int) bool {
-	return slices.ContainsFunc(s.Partitions, func(r Range) bool { return r.First <= partition && partition <= r.Last })
+	return slices.ContainsFunc(s.Partitions, func(r Range) bool {
+		return r.First <= partition && partition <= r.Last
+	})
 }
 
 // Count is how many partitions the shard has.
@@ -122,7 +125,8 @@ func (s Shard) Count() (n int) {
 }
 
 func (s Shard) equal(o Shard) bool {
-	return s.ID == o.ID && s.Epoch == o.Epoch && s.Founder == o.Founder && slices.Equal(s.Partitions, o.Partitions)
+	return s.ID == o.ID && s.Epoch == o.Epoch && s.Founder == o.Founder &&
+		slices.Equal(s.Partitions, o.Partitions)
 }
 
 // set gives the shard a partition or takes it.
@@ -374,7 +378,8 @@ func decodeStrictly(b []byte, v any) error {
 // nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
-	next.Shards, next.Moves, next.Members = slices.Clone(c.Shards), slices.Clone(c.Moves), slices.Clone(c.Members)
+	next.Shards, next.Moves, next.Members = slices.Clone(c.Shards), slices.Clone(c.Moves),
+		slices.Clone(c.Members)
 	next.Tables.Set = slices.Clone(c.Tables.Set)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
@@ -407,7 +412,8 @@ func (c Configuration) Follows(old Configuration) error {
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Moves, o.Moves) &&
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) &&
+		slices.Equal(c.Moves, o.Moves) &&
 		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables) && sameRegions(c.Regions, o.Regions)
 }
 
@@ -486,11 +492,13 @@ func (c Configuration) validMoves() error {
 		case from == nil || from.ID != m.From:
 			return invalid("partition %d moves from the shard %.50q, which has it not", m.Partition, m.From)
 		case to == nil || to.Founder == "" || to == from:
-			return invalid("partition %d moves to %.50q, which is no other shard with nodes", m.Partition, m.To)
+			return invalid("partition %d moves to %.50q, which is no other shard with nodes", m.Partition,
+				m.To)
 		case slices.ContainsFunc(c.Moves[:i], func(o Move) bool { return o.Partition == m.Partition }):
 			return invalid("partition %d moves twice", m.Partition)
 		case m.Epoch > c.Version:
-			return invalid("the move of partition %d is of version %d, which is to come", m.Partition, m.Epoch)
+			return invalid("the move of partition %d is of version %d, which is to come", m.Partition,
+				m.Epoch)
 		}
 	}
 	return nil
@@ -508,7 +516,8 @@ func (c Configuration) validMembers() error {
 		case c.Shard(m.Shard) == nil:
 			return invalid("node %s is in shard %.50q, which does not exist", m.ID, m.Shard)
 		case m.Level < c.Format:
-			return invalid("node %s reads format levels up to %d, and the cluster is at level %d: it needs a newer program", m.ID, m.Level, c.Format)
+			return invalid("node %s reads format levels up to %d, and the cluster is at level %d: it "+
+				"needs a newer program", m.ID, m.Level, c.Format)
 		}
 		for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
 			address := net.JoinHostPort(m.Host, strconv.Itoa(port))

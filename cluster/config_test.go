@@ -16,7 +16,8 @@ func id(n int) string { return fmt.Sprintf("%040x", n) }
 
 // member returns the n-th of the tests' nodes.
 func member(n int) Member {
-	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true, Level: 1}
+	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n,
+		Voter: true, Level: 1}
 }
 
 // threeNodes is a valid configuration.
@@ -39,7 +40,8 @@ func TestConfigurationRoundTrip(t *testing.T) {
 	if err != nil || !got.equal(c) {
 		t.Errorf("%v %+v, want %+v", err, got, c)
 	}
-	if public, _ := json.Marshal(c.Public()); bytes.Contains(public, []byte("fedcba98")) || bytes.Contains(public, []byte("seed")) {
+	if public, _ := json.Marshal(c.Public()); bytes.Contains(public, []byte("fedcba98")) ||
+		bytes.Contains(public, []byte("seed")) {
 		t.Errorf("the public configuration has the seed: %s", public)
 	}
 }
@@ -48,7 +50,8 @@ func TestConfigurationRoundTrip(t *testing.T) {
 func longTables(size int) (set store.TableSet) {
 	set = store.NewTables()
 	for i := 0; ; i++ {
-		next, err := set.Create(store.TableOptions{Name: fmt.Sprintf("t%03d", i), Prefix: fmt.Sprint(i, strings.Repeat("x", 400))})
+		next, err := set.Create(store.TableOptions{Name: fmt.Sprintf("t%03d", i),
+			Prefix: fmt.Sprint(i, strings.Repeat("x", 400))})
 		if b, _ := json.Marshal(set); err != nil || len(b) > size {
 			return set
 		}
@@ -72,21 +75,31 @@ func TestConfigurationRules(t *testing.T) {
 		"65 shards":               func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
 		"two shards have the id":  func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
 		"partition 15 is in no":   func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
-		"partition 3 is in two":   func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
-		"partitions 5 to 4 of":    func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
-		"partitions 8 to 16 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
-		"partitions 8 to 15 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
-		"a shard's id":            func(c *Configuration) { c.Shards[0].ID = "1" },
-		"its founder":             func(c *Configuration) { c.Shards[0].Founder = "1" },
-		"none has begun it":       func(c *Configuration) { c.Shards[0].Founder = "" },
-		"65 nodes":                func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
-		"it has no nodes":         func(c *Configuration) { c.Members = nil },
+		"partition 3 is in two": func(c *Configuration) {
+			c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}})
+		},
+		"partitions 5 to 4 of": func(c *Configuration) {
+			c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}}
+		},
+		"partitions 8 to 16 of": func(c *Configuration) {
+			c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}}
+		},
+		"partitions 8 to 15 of": func(c *Configuration) {
+			c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}}
+		},
+		"a shard's id":      func(c *Configuration) { c.Shards[0].ID = "1" },
+		"its founder":       func(c *Configuration) { c.Shards[0].Founder = "1" },
+		"none has begun it": func(c *Configuration) { c.Shards[0].Founder = "" },
+		"65 nodes":          func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
+		"it has no nodes":   func(c *Configuration) { c.Members = nil },
 		"no node votes": func(c *Configuration) {
 			for i := range c.Members {
 				c.Members[i].Voter = false
 			}
 		},
-		"a node's id":            func(c *Configuration) { c.Members[1].ID = strings.ToUpper(strings.Repeat("ab", 20)) },
+		"a node's id": func(c *Configuration) {
+			c.Members[1].ID = strings.ToUpper(strings.Repeat("ab", 20))
+		},
 		"neither an address":     func(c *Configuration) { c.Members[0].Host = "two words" },
 		`"0.0.0.0" is neither`:   func(c *Configuration) { c.Members[0].Host = "0.0.0.0" },
 		`"" is neither`:          func(c *Configuration) { c.Members[0].Host = "" },
@@ -102,8 +115,10 @@ func TestConfigurationRules(t *testing.T) {
 		"WINDOW must be":         func(c *Configuration) { c.Tables.Set[0].Window = 1 },
 		"lacks a setting":        func(c *Configuration) { c.Tables.Set[0].Past = 0 },
 		"was dropped and is":     func(c *Configuration) { c.Tables.Dropped = store.DefaultTable },
-		"name of the table that": func(c *Configuration) { c.Tables.Dropped = strings.Repeat("x", store.MaxTableName+1) },
-		"its tables have 65":     func(c *Configuration) { c.Tables.Set = longTables(maxTables) },
+		"name of the table that": func(c *Configuration) {
+			c.Tables.Dropped = strings.Repeat("x", store.MaxTableName+1)
+		},
+		"its tables have 65": func(c *Configuration) { c.Tables.Set = longTables(maxTables) },
 	} {
 		c := threeNodes()
 		edit(&c)
@@ -173,7 +188,8 @@ func TestConfigurationChanges(t *testing.T) {
 		func(c *Configuration) { c.Partitions, c.Shards[0].Partitions[0].Last = 32, 31 },
 		func(c *Configuration) { c.Members = nil },
 	} {
-		if _, err := c.Changed(func(c *Configuration) error { edit(c); return nil }); !errors.Is(err, ErrInvalid) {
+		if _, err := c.Changed(func(c *Configuration) error { edit(c); return nil }); !errors.Is(err,
+			ErrInvalid) {
 			t.Errorf("a forbidden change: %v", err)
 		}
 	}
@@ -216,11 +232,13 @@ func TestTablesAreCounted(t *testing.T) {
 		"no valid set":      {Version: 5},
 		"what is not there": {Version: 5, Dropped: "default", Set: c.Tables.Set},
 	} {
-		if _, err := next.Changed(func(c *Configuration) error { c.Tables = tables; return nil }); !errors.Is(err, ErrInvalid) {
+		setTables := func(c *Configuration) error { c.Tables = tables; return nil }
+		if _, err := next.Changed(setTables); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := c.Changed(func(c *Configuration) error { c.Tables.Set[0].Window *= 2; return nil }); !errors.Is(err, ErrInvalid) {
+	double := func(c *Configuration) error { c.Tables.Set[0].Window *= 2; return nil }
+	if _, err := c.Changed(double); !errors.Is(err, ErrInvalid) {
 		t.Errorf("in place: %v", err)
 	}
 	if !c.equal(threeNodes()) {
@@ -275,7 +293,9 @@ func TestMoveEndsOnce(t *testing.T) {
 		if i%2 == 1 {
 			from, to = b, a
 		}
-		next, err := c.Changed(func(c *Configuration) error { return c.moves(MoveRequest{Partitions: []int{0}, To: to}) })
+		next, err := c.Changed(func(c *Configuration) error {
+			return c.moves(MoveRequest{Partitions: []int{0}, To: to})
+		})
 		must(t, err)
 		c = next
 		if move := c.Move(0); move == nil || move.From != from || move.To != to {

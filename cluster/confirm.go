@@ -62,7 +62,8 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 			}
 			return voters
 		},
-		ask: func() { r.VerifyLeader() }, // it has every peer sent a heartbeat; what it finds is not what we ask
+		// it has every peer sent a heartbeat; what it finds is not what we ask
+		ask: func() { r.VerifyLeader() },
 	}
 	t.observe(r, c.note)
 	return c
@@ -76,8 +77,9 @@ func (t *Transport) observe(r *raft.Raft, answered func(peer raft.ServerID, sent
 		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
 		answered: answered,
 		sends: func(to peer, term uint64) bool {
-			return r.State() == raft.Leader && r.CurrentTerm() == term && slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
-				func(s raft.Server) bool { return s.ID == to.id && s.Address == to.address })
+			return r.State() == raft.Leader && r.CurrentTerm() == term &&
+				slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
+					func(s raft.Server) bool { return s.ID == to.id && s.Address == to.address })
 		},
 	})
 }

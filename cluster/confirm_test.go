@@ -56,17 +56,19 @@ func TestProof(t *testing.T) {
 		notes  []note
 		want   bool
 	}{
-		"a majority":                  {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 7}}, want: true},
-		"a minority":                  {voters: five, notes: []note{{"2", 1, 7}}},
-		"one voter twice":             {voters: five, notes: []note{{"2", 1, 7}, {"2", 2, 7}}},
-		"two of four":                 {voters: five[:4], notes: []note{{"2", 1, 7}}},
-		"sent before":                 {voters: five, notes: []note{{"2", 1, 7}, {"3", -1, 7}}},
-		"sent at that moment":         {voters: five, notes: []note{{"2", 1, 7}, {"3", 0, 7}}},
-		"an earlier term":             {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 6}}},
-		"no voter":                    {voters: five, notes: []note{{"2", 1, 7}, {"6", 1, 7}}},
-		"this node is no voter":       {voters: five[1:4], notes: []note{{"2", 1, 7}}},
-		"a majority without it":       {voters: five[1:4], notes: []note{{"2", 1, 7}, {"3", 1, 7}}, want: true},
-		"an old answer comes late":    {voters: five[:3], notes: []note{{"2", 1, 7}, {"2", -1, 7}}, want: true},
+		"a majority":            {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 7}}, want: true},
+		"a minority":            {voters: five, notes: []note{{"2", 1, 7}}},
+		"one voter twice":       {voters: five, notes: []note{{"2", 1, 7}, {"2", 2, 7}}},
+		"two of four":           {voters: five[:4], notes: []note{{"2", 1, 7}}},
+		"sent before":           {voters: five, notes: []note{{"2", 1, 7}, {"3", -1, 7}}},
+		"sent at that moment":   {voters: five, notes: []note{{"2", 1, 7}, {"3", 0, 7}}},
+		"an earlier term":       {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 6}}},
+		"no voter":              {voters: five, notes: []note{{"2", 1, 7}, {"6", 1, 7}}},
+		"this node is no voter": {voters: five[1:4], notes: []note{{"2", 1, 7}}},
+		"a majority without it": {voters: five[1:4], notes: []note{{"2", 1, 7}, {"3", 1, 7}},
+			want: true},
+		"an old answer comes late": {voters: five[:3], notes: []note{{"2", 1, 7}, {"2", -1, 7}},
+			want: true},
 		"nobody votes":                {},
 		"this node is the only voter": {voters: five[:1], want: true},
 	} {
@@ -259,7 +261,8 @@ func TestDeposedLeaderIsNotConfirmed(t *testing.T) {
 				wait, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 				if n.confirmer.Confirm(wait, term) == nil {
 					if confirmed.Add(1); term < before {
-						t.Errorf("%s is confirmed in term %d after a commit in term %d", n.id[:1], term, before)
+						t.Errorf("%s is confirmed in term %d after a commit in term %d", n.id[:1], term,
+							before)
 					}
 				}
 				cancel()
@@ -338,7 +341,8 @@ func TestNonvoterProvesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.confirmer.Confirm(ctx, term) }()
-	for l.raft.State() == raft.Leader && l.transport.Progress()[nodes[rest[0]].id].Contact.Before(begun.Add(100*time.Millisecond)) {
+	for l.raft.State() == raft.Leader &&
+		l.transport.Progress()[nodes[rest[0]].id].Contact.Before(begun.Add(100*time.Millisecond)) {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()

@@ -21,10 +21,12 @@ import (
 var ErrMember = errors.New("the data directory belongs to a node of a cluster")
 
 // errRemoved: a directory has what a cluster does not need any more.
-var errRemoved = errors.New("the node was removed from its cluster, and another node may have its place: start it with an empty directory")
+var errRemoved = errors.New("the node was removed from its cluster, and another node may have its place: " +
+	"start it with an empty directory")
 
 // errRecovered: a directory's data went to a new one, or was about to.
-var errRecovered = errors.New("fbfkv cluster recover has taken what the node has, or was about to, so that it never takes part in its cluster again: " +
+var errRecovered = errors.New("fbfkv cluster recover has taken what the node has, or was about to, so " +
+	"that it never takes part in its cluster again: " +
 	"run that once more if it was interrupted, and start this server with an empty directory")
 
 // membershipValue is the name of what Stable has of a Directory.
@@ -57,8 +59,8 @@ type membership struct {
 	Removed string `json:"removed,omitempty"`
 	// Recovered: Recover has made the node the only one of its cluster, which no server may go by.
 	Recovered bool `json:"recovered,omitempty"`
-	// Restored is the backup that the store was made from; Shard is the one that it is of if that is one of several, and
-	// After the version of that cluster's configuration.
+	// Restored is the backup that the store was made from; Shard is the one that it is of if that
+	// is one of several, and After the version of that cluster's configuration.
 	Restored string `json:"restored,omitempty"`
 	Shard    string `json:"shard,omitempty"`
 	After    uint64 `json:"after,omitempty"`
@@ -171,7 +173,8 @@ func (d *Directory) found() error {
 	if err := d.Stable.SetUint64([]byte(termValue), 1); err != nil {
 		return err
 	}
-	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(self.ID), Address: raft.ServerAddress(self.ClusterAddress())}}}
+	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(self.ID),
+		Address: raft.ServerAddress(self.ClusterAddress())}}}
 	sink, err := d.Stable.Create(1, foundedAt, 1, only, foundedAt, nil)
 	if err != nil {
 		return err
@@ -316,7 +319,8 @@ func CheckAlone(fsys vfs.FS, path string) error {
 		return err
 	}
 	if m.Configuration != nil || m.Removed != "" {
-		return fmt.Errorf("%w: %s; start it with --cluster-enabled yes, or make a single server's directory of a backup", ErrMember, path)
+		return fmt.Errorf("%w: %s; start it with --cluster-enabled yes, or make a single server's "+
+			"directory of a backup", ErrMember, path)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 // openIn opens the store of a directory in memory, of a seed unless it is zeros.
 func openIn(t *testing.T, fs vfs.FS, dir string, seed [16]byte) *store.Store {
 	t.Helper()
-	s, err := store.Open(store.Options{Dir: dir, FS: fs, Seed: seed, Partitions: 4, MinFreeDisk: -1, SnapshotInterval: -1})
+	s, err := store.Open(store.Options{Dir: dir, FS: fs, Seed: seed, Partitions: 4, MinFreeDisk: -1,
+		SnapshotInterval: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +252,8 @@ func TestOldConfigurationIsNotLearnt(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsAskedDuringFsync: every message of Raft asks for the configuration. On a slow disk none may wait until
-// another configuration has been written.
+// TestDirectoryIsAskedDuringFsync: every message of Raft asks for the configuration. On a slow disk
+// none may wait until another configuration has been written.
 func TestDirectoryIsAskedDuringFsync(t *testing.T) {
 	var d *Directory
 	asked := 0

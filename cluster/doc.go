@@ -4,11 +4,11 @@
 //
 // # Two groups
 //
-// Each node is in two Raft groups. That of its shard (Node) is fast, and its log is the op log. The meta group
-// (Meta) has all nodes of the cluster, three or five of which vote, and the Configuration for its
-// state: which nodes and shards there are, and who has which partitions. Any node changes it, by whoever
-// leads the group; all learn it. Shards work on without it. Who leads a shard is not in the
-// configuration: its leader tells the nodes of the others (Leaders).
+// Each node is in two Raft groups. That of its shard (Node) is fast, and its log is the op log. The
+// meta group (Meta) has all nodes of the cluster, three or five of which vote, and the
+// Configuration for its state: which nodes and shards there are, and who has which partitions. Any
+// node changes it, by whoever leads the group; all learn it. Shards work on without it. Who leads a
+// shard is not in the configuration: its leader tells the nodes of the others (Leaders).
 //
 //	Execute ── decides, under locks ──► Log.Append ──► queue ──► propose ──► Raft ──► LogStore
 //	   ▲                                                                       │      (op log, fsync)
@@ -16,21 +16,21 @@
 //
 // # One operation
 //
-// The leader's store decides as a single node does, and has redone the outcome in its own
-// memory before anybody else knows of it. Log.Append queues the record, stamped with
-// the reign: the number of the first command with which this node began to lead. Once somebody waits, one goroutine packs
-// what is queued into entries and proposes them. When Raft has an entry on a majority of disks, every node applies it: on
-// the node that proposed it the memory has it already, and those who wait are
-// answered; on the others the store redoes it (store.Follow).
+// The leader's store decides as a single node does, and has redone the outcome in its own memory
+// before anybody else knows of it. Log.Append queues the record, stamped with the reign: the number
+// of the first command with which this node began to lead. Once somebody waits, one goroutine packs
+// what is queued into entries and proposes them. When Raft has an entry on a majority of disks,
+// every node applies it: on the node that proposed it the memory has it already, and those who wait
+// are answered; on the others the store redoes it (store.Follow).
 //
 // # A new leader
 //
-// The first command of a leader says that it begins. Raft applies it behind everything that
-// was committed before, so the leader decides from then on, and no earlier. Every other
-// node learns from it that what it had decided itself, and has not seen applied, never
-// will be: an entry that came later would be of an older reign, and all ignore that. A leader that gives up a
-// hand-over begins anew, in the same term, once nothing of its own can come into the log any more (begin.go). It
-// makes the partitions concerned anew, from disk, and tells those who wait that nothing was
+// The first command of a leader says that it begins. Raft applies it behind everything that was
+// committed before, so the leader decides from then on, and no earlier. Every other node learns
+// from it that what it had decided itself, and has not seen applied, never will be: an entry that
+// came later would be of an older reign, and all ignore that. A leader that gives up a hand-over
+// begins anew, in the same term, once nothing of its own can come into the log any more (begin.go).
+// It makes the partitions concerned anew, from disk, and tells those who wait that nothing was
 // applied.
 //
 // # A node that is behind
@@ -43,7 +43,8 @@
 // # Where the rules are upheld
 //
 //	R1  nothing uncommitted in a view    store/checkpoint.go
-//	R2  the reign                        begin.go, Node.handsOver, Log.setReign, Log.reserved, Sections, Node.apply, oplog's Entry.Reign
+//	R2  the reign                        begin.go, Node.handsOver, Log.setReign, Log.reserved,
+//	Sections, Node.apply, oplog's Entry.Reign
 //	R3  conflict                         Node.begin, store/replica.go
 //	R4  contained, or the next one       store/replica.go, oplog's Log.found
 //	R5  recovery reaches every view      oplog's Log.Sync notes what was applied; store/recover.go
@@ -52,10 +53,11 @@
 //	R8  a failing log ends the process   LogStore.Failed, Node.proposeBegin
 //	R9  a directory is a voter           Stable, Net, Witness, promote.go
 //
-// The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and
-// stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
-// needs, catchup*.go the files for a node that is behind, config.go the configuration, meta*.go the
-// group that agrees on it, leaders.go who leads the other shards, tables.go the tables of all
-// shards, admin.go how `fbfkv cluster` changes the configuration, origin.go which shard a backup is of, and recover.go what is
-// left of a majority that is lost.
+// The other files: node.go is the node, handover.go an orderly change of the leader, command.go
+// what entries hold, logstore.go and stable.go what Raft keeps, net*.go the cluster port,
+// confirm.go the proof that a read needs, catchup*.go the files for a node that is behind,
+// config.go the configuration, meta*.go the group that agrees on it, leaders.go who leads the other
+// shards, tables.go the tables of all shards, admin.go how `fbfkv cluster` changes the
+// configuration, origin.go which shard a backup is of, and recover.go what is left of a majority
+// that is lost.
 package cluster

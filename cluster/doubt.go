@@ -7,10 +7,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// The word of one other node that this node's directory is older is no evidence: the other one may remember what never was, or what
-// all others have lost. But it may be right, and alone in knowing. So this node doubts itself. It sends nothing of Raft and gives no vote, which
-// could make a leader of a node that lacks what this one has lost. It follows a leader: if something of the leader's term is committed here, this node
-// has everything that was committed before, and the doubt ends. It stands aside when most of the others say the same.
+// The word of one other node that this node's directory is older is no evidence: the other one may
+// remember what never was, or what all others have lost. But it may be right, and alone in knowing.
+// So this node doubts itself. It sends nothing of Raft and gives no vote, which could make a leader
+// of a node that lacks what this one has lost. It follows a leader: if something of the leader's
+// term is committed here, this node has everything that was committed before, and the doubt ends.
+// It stands aside when most of the others say the same.
 
 // doubtPeriod is how often a node that doubts itself looks whether it follows a leader.
 const doubtPeriod = 50 * time.Millisecond
@@ -18,7 +20,8 @@ const doubtPeriod = 50 * time.Millisecond
 // Voters has f say how many nodes vote in this node's shard.
 func (n *Net) Voters(f func() int) { n.voters.Store(&f) }
 
-// Doubt has this node doubt itself, since another node says that its directory is older. It waits for nothing.
+// Doubt has this node doubt itself, since another node says that its directory is older. It waits
+// for nothing.
 func (n *Net) Doubt(from string) {
 	needed := 2
 	if f := n.voters.Load(); f != nil {
@@ -30,7 +33,8 @@ func (n *Net) Doubt(from string) {
 	n.says[from] = struct{}{}
 	all := len(n.says) >= needed
 	if !all {
-		err := fmt.Errorf("the node %.8s says that this node's directory is older than one it ran with before. This node gives no vote until it follows a leader again; "+
+		err := fmt.Errorf("the node %.8s says that this node's directory is older than one it ran with "+
+			"before. This node gives no vote until it follows a leader again; "+
 			"if it never does, replace the node (fbfkv cluster replace)", from)
 		n.doubt.CompareAndSwap(nil, &err)
 	}

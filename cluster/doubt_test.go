@@ -9,8 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestOneWordIsNoEvidence: a node that hears from one other node that its directory is older gives no vote and sends nothing until it is one of a
-// majority that works. It stands aside when another node says the same.
+// TestOneWordIsNoEvidence: a node that hears from one other node that its directory is older gives
+// no vote and sends nothing until it is one of a majority that works. It stands aside when another
+// node says the same.
 func TestOneWordIsNoEvidence(t *testing.T) {
 	n, _ := listen(t, "1", NetOptions{Secret: testSecret})
 	raftMessages := n.Transport(KindRaft, n.Addr().String(), time.Second)
@@ -20,7 +21,8 @@ func TestOneWordIsNoEvidence(t *testing.T) {
 	n.Voters(func() int { return 3 })
 	votes := func() bool {
 		granted := raft.RPCResponse{Response: &raft.RequestVoteResponse{Granted: true}}
-		return raftMessages.given(&raft.RequestVoteRequest{}, granted).Error == nil && raftMessages.given(&raft.RequestPreVoteRequest{}, granted).Error == nil
+		return raftMessages.given(&raft.RequestVoteRequest{}, granted).Error == nil &&
+			raftMessages.given(&raft.RequestPreVoteRequest{}, granted).Error == nil
 	}
 	if !votes() || raftMessages.mute(&raft.RequestVoteRequest{}) != nil {
 		t.Fatal("it does not vote")
@@ -31,7 +33,8 @@ func TestOneWordIsNoEvidence(t *testing.T) {
 	if n.Doubts() == nil || n.Aside() != nil {
 		t.Fatalf("the word of one node: %v, %v", n.Doubts(), n.Aside())
 	}
-	if votes() || raftMessages.mute(&raft.RequestVoteRequest{}) == nil || raftMessages.mute(&raft.AppendEntriesRequest{}) == nil {
+	if votes() || raftMessages.mute(&raft.RequestVoteRequest{}) == nil ||
+		raftMessages.mute(&raft.AppendEntriesRequest{}) == nil {
 		t.Error("it votes, stands or leads")
 	}
 	if raftMessages.given(&raft.AppendEntriesRequest{}, raft.RPCResponse{}).Error != nil {
@@ -48,7 +51,8 @@ func TestOneWordIsNoEvidence(t *testing.T) {
 	await(t, "it stands aside", func() bool { return errors.Is(n.Aside(), errOlder) })
 }
 
-// TestFalseWord: a node that is taken for older by one other node that is wrong takes part again as soon as it follows the leader.
+// TestFalseWord: a node that is taken for older by one other node that is wrong takes part again as
+// soon as it follows the leader.
 func TestFalseWord(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)

@@ -97,7 +97,8 @@ func (n *Node) takeBack(why string) error {
 	n.stopLeading(why)
 	first := n.log.cut() // before: who waits for it may hold what TakeBack needs
 	if len(first) > 0 {
-		n.o.Logger.Warn("operations that this node decided were not committed: it rebuilds their partitions", "partitions", len(first))
+		n.o.Logger.Warn("operations that this node decided were not committed: it rebuilds their partitions",
+			"partitions", len(first))
 		n.rebuilds.Add(1)
 	}
 	return n.st.TakeBack(first)
@@ -174,7 +175,8 @@ func (n *Node) startLeading() error {
 	alone := time.Since(n.lastHeard())
 	n.takeover.Store(int64(alone))
 	n.takeovers.Add(1)
-	n.o.Logger.Info("this node leads the shard", "term", n.reign.Term, "reason", n.whyElected(), "without_leader", alone.Round(time.Millisecond))
+	n.o.Logger.Info("this node leads the shard", "term", n.reign.Term, "reason", n.whyElected(),
+		"without_leader", alone.Round(time.Millisecond))
 	err := n.st.Lead()
 	n.leads.Store(true) // not before: who sees it asks the store, which would refuse
 	n.changed()

@@ -34,9 +34,10 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	})
 }
 
-// handsOver asks Raft for a hand-over, of which there is one at a time, and waits for the answer until ctx ends. If the
-// hand-over fails, this node leads on, but not before Raft has answered: Raft might take the beginning of a reign first,
-// hand over after that, and refuse one entry of the reign and not the next.
+// handsOver asks Raft for a hand-over, of which there is one at a time, and waits for the answer
+// until ctx ends. If the hand-over fails, this node leads on, but not before Raft has answered:
+// Raft might take the beginning of a reign first, hand over after that, and refuse one entry of the
+// reign and not the next.
 func (n *Node) handsOver(ctx context.Context, ask func() (answer <-chan error, err error)) error {
 	select {
 	case n.handing <- struct{}{}:
@@ -164,7 +165,8 @@ func (n *Node) yieldForSpace() {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
 	defer cancel()
 	if err := n.HandOver(ctx, ""); err != nil {
-		n.o.Logger.Warn("no other node has taken over: this one refuses writes until its disk has space", "error", err)
+		n.o.Logger.Warn("no other node has taken over: this one refuses writes until its disk has space",
+			"error", err)
 	}
 }
 
@@ -196,10 +198,12 @@ func (n *Node) meantToLead() string {
 
 // couldLead reports whether this node is meant to lead, does not, and is well.
 func (n *Node) couldLead() bool {
-	if n.meantToLead() != n.o.ID || n.raft.State() != raft.Follower || time.Since(n.raft.LastContact()) > n.o.Timeout {
+	if n.meantToLead() != n.o.ID || n.raft.State() != raft.Follower ||
+		time.Since(n.raft.LastContact()) > n.o.Timeout {
 		return false
 	}
-	return n.log.Applied()+nearEnough >= n.raft.LastIndex() && !n.files.running.Load() && !n.files.lacks.Load() && !n.hasWrongClock() && !n.st.DiskFull() && !n.hasHung()
+	return n.log.Applied()+nearEnough >= n.raft.LastIndex() && !n.files.running.Load() &&
+		!n.files.lacks.Load() && !n.hasWrongClock() && !n.st.DiskFull() && !n.hasHung()
 }
 
 // wishToLead asks the leader to hand over to this node, if it is time.
@@ -223,7 +227,8 @@ func (n *Node) wishToLead() {
 				err = conn.Close() // to dial is to ask
 			}
 			if err != nil {
-				n.o.Logger.Info("this node is the preferred leader, and cannot ask for leadership", "error", err)
+				n.o.Logger.Info("this node is the preferred leader, and cannot ask for leadership", "error",
+					err)
 			}
 		})
 	}

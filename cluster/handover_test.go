@@ -55,7 +55,9 @@ func TestMeantToLeadIsWell(t *testing.T) {
 			t.Helper()
 			await(t, what, func() bool { return n.couldLead() == want })
 		}
-		await(t, "another node leads", func() bool { return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout })
+		await(t, "another node leads", func() bool {
+			return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout
+		})
 		if n.couldLead() {
 			t.Error("it asks while its disk is full")
 		}

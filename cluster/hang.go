@@ -11,10 +11,12 @@ import (
 // How long a write or an fsync of the log may take (R8). The age is the op log's (oplog.OnHang): a pause
 // of the process or the machine does not count.
 const (
-	// hangMost is after what time it is logged and counted, or after hangPart of the node timeout if that is less.
+	// hangMost is after what time it is logged and counted, or after hangPart of the node timeout
+	// if that is less.
 	hangMost = 2 * time.Second
 	hangPart = 2
-	// hangSilent is after what time a leader says nothing to the others any more, so that one of them is elected.
+	// hangSilent is after what time a leader says nothing to the others any more, so that one of
+	// them is elected.
 	hangSilent = 5 * time.Second
 	// hangShy is how long after such a time leadership does not return to this node.
 	hangShy = 10 * time.Minute
@@ -22,8 +24,8 @@ const (
 	hangEnds = 30 * time.Second
 )
 
-// watchDisk has the node hear of a disk that does not answer. Elections wait for the node's own values as the shard's
-// log does for its files.
+// watchDisk has the node hear of a disk that does not answer. Elections wait for the node's own
+// values as the shard's log does for its files.
 func (n *Node) watchDisk() {
 	n.log.Watch(n.o.Stable.values.Work())
 	if w := n.witness(); w != nil {
@@ -58,16 +60,17 @@ func (n *Node) diskHangs(age time.Duration) {
 	}
 }
 
-// DiskHangs has this node say nothing to the others of the meta group any more if it leads that: its disk, on which the
-// group's log is as well, has not answered for long, so that another one is elected (R8). It waits for nothing.
+// DiskHangs has this node say nothing to the others of the meta group any more if it leads that:
+// its disk, on which the group's log is as well, has not answered for long, so that another one is
+// elected (R8). It waits for nothing.
 func (m *Meta) DiskHangs() {
 	if m.raft.State() == raft.Leader && voters(m.raft) > 1 {
 		m.transport.Silence(true)
 	}
 }
 
-// moment is a time that one goroutine notes and others read. It is kept whole, with the reading of the monotonic clock,
-// which no change of the machine's time moves.
+// moment is a time that one goroutine notes and others read. It is kept whole, with the reading of
+// the monotonic clock, which no change of the machine's time moves.
 type moment struct{ at atomic.Pointer[time.Time] }
 
 func (m *moment) set(t time.Time) { m.at.Store(&t) }

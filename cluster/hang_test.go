@@ -24,21 +24,24 @@ func looks(n *Node, passed time.Duration) {
 	}
 }
 
-// hangs keeps the disk of the shard's leader from answering while an operation of it is under way, and returns it and
-// what becomes of the operation.
+// hangs keeps the disk of the shard's leader from answering while an operation of it is under way,
+// and returns it and what becomes of the operation.
 func (s *shard) hangs() (leader *replica, answer func(), operation chan error) {
 	leader = s.leader()
 	n := leader.running()
 	answer = leader.hangDisk()
 	operation = make(chan error, 1)
 	go func() { operation <- leader.add("k", "hangs").Err }()
-	await(s.t, "the operation waits for the disk", func() bool { return leader.waits.Load() > 0 && n.log.undecided() })
+	await(s.t, "the operation waits for the disk", func() bool {
+		return leader.waits.Load() > 0 && n.log.undecided()
+	})
 	looks(n, time.Millisecond) // this one sees it
 	return leader, answer, operation
 }
 
-// TestHungDiskOfALeader: a leader whose disk does not answer for five seconds says nothing to the others any more, so
-// that one of them leads, and asks for leadership no more for ten minutes. Those that wait are told in time.
+// TestHungDiskOfALeader: a leader whose disk does not answer for five seconds says nothing to the
+// others any more, so that one of them leads, and asks for leadership no more for ten minutes.
+// Those that wait are told in time.
 func TestHungDiskOfALeader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -69,7 +72,9 @@ func TestHungDiskOfALeader(t *testing.T) {
 			t.Error("an operation was acknowledged that no majority has")
 		}
 		answer()
-		await(t, "it follows", func() bool { return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout })
+		await(t, "it follows", func() bool {
+			return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout
+		})
 		s.awaitApplied()
 		if n.transport.silent.Load() {
 			t.Error("it is silent, though it does not lead")
@@ -86,8 +91,8 @@ func TestHungDiskOfALeader(t *testing.T) {
 	})
 }
 
-// TestHungFileOfTheNode: a leader gives up leading for an fsync of the node's own values as for one of the log, and the meta group
-// hears of it as well.
+// TestHungFileOfTheNode: a leader gives up leading for an fsync of the node's own values as for one
+// of the log, and the meta group hears of it as well.
 func TestHungFileOfTheNode(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -108,7 +113,9 @@ func TestHungFileOfTheNode(t *testing.T) {
 		}
 		looks(n, 3*time.Second)
 		await(t, "another node leads", func() bool {
-			return slices.ContainsFunc(s.members, func(m *replica) bool { return m != old && m.running().Leads() })
+			return slices.ContainsFunc(s.members, func(m *replica) bool {
+				return m != old && m.running().Leads()
+			})
 		})
 		if old.hangs.Load() == 0 {
 			t.Error("the meta group did not hear of it")
@@ -119,8 +126,8 @@ func TestHungFileOfTheNode(t *testing.T) {
 	})
 }
 
-// TestHungDiskOfAMetaLeader: a leader of the meta group whose disk does not answer becomes silent, so that the others can go on to
-// change the configuration.
+// TestHungDiskOfAMetaLeader: a leader of the meta group whose disk does not answer becomes silent,
+// so that the others can go on to change the configuration.
 func TestHungDiskOfAMetaLeader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)
@@ -138,7 +145,9 @@ func TestHungDiskOfAMetaLeader(t *testing.T) {
 		old.meta.DiskHangs()
 		var next *metaNode
 		await(t, "another node leads", func() bool {
-			i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != old && n.meta.raft.State() == raft.Leader })
+			i := slices.IndexFunc(g.nodes, func(n *metaNode) bool {
+				return n != old && n.meta.raft.State() == raft.Leader
+			})
 			if i >= 0 {
 				next = g.nodes[i]
 			}
@@ -152,7 +161,8 @@ func TestHungDiskOfAMetaLeader(t *testing.T) {
 	})
 }
 
-// TestHungDiskEndsTheProcess: a disk that does not answer for half a minute ends the process, and nobody reaches it before that.
+// TestHungDiskEndsTheProcess: a disk that does not answer for half a minute ends the process, and
+// nobody reaches it before that.
 func TestHungDiskEndsTheProcess(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -202,12 +212,14 @@ func TestFullReplicaHears(t *testing.T) {
 		full.full.Fill(-1)
 		await(t, "it has everything", func() bool {
 			status := full.running().Status()
-			return status.Applied >= status.Heard.Commit && status.Applied >= s.leader().running().raft.CommitIndex()
+			return status.Applied >= status.Heard.Commit &&
+				status.Applied >= s.leader().running().raft.CommitIndex()
 		})
 	})
 }
 
-// TestFailedStoreEndsTheProcess: a leader whose store refuses writes after a disk error ends, so that another node leads.
+// TestFailedStoreEndsTheProcess: a leader whose store refuses writes after a disk error ends, so
+// that another node leads.
 func TestFailedStoreEndsTheProcess(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -244,14 +256,16 @@ func TestHungDiskAlone(t *testing.T) {
 	})
 }
 
-// TestProgressIsOfATerm: what a peer had in an earlier term counts for nothing in the present one, in which it may have been cut.
+// TestProgressIsOfATerm: what a peer had in an earlier term counts for nothing in the present one,
+// in which it may have been cut.
 func TestProgressIsOfATerm(t *testing.T) {
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
 	go obey(to)
 	id := raft.ServerID(testID("2"))
 	var term atomic.Uint64
-	from.raft.Store(&watcher{term: term.Load, answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(peer, uint64) bool { return false }})
+	from.raft.Store(&watcher{term: term.Load, answered: func(raft.ServerID, time.Time, uint64) {},
+		sends: func(peer, uint64) bool { return false }})
 	for _, now := range []uint64{7, 8} {
 		term.Store(now)
 		if got := from.Progress()[id].Index; got != 0 {
@@ -259,7 +273,8 @@ func TestProgressIsOfATerm(t *testing.T) {
 		}
 		request := heartbeat("1", now)
 		request.PrevLogEntry, request.PrevLogTerm, request.Entries = 10, 1, []*raft.Log{{Index: 11}}
-		if err := from.AppendEntries(id, to.LocalAddr(), request, new(raft.AppendEntriesResponse)); err != nil {
+		if err := from.AppendEntries(id, to.LocalAddr(), request,
+			new(raft.AppendEntriesResponse)); err != nil {
 			t.Fatal(err)
 		}
 		if got := from.Progress()[id].Index; got != 11 {
@@ -268,7 +283,8 @@ func TestProgressIsOfATerm(t *testing.T) {
 	}
 }
 
-// TestHeardOfALeaderThatHasBegun: what a leader says is committed is all that is only once an entry of its own term is.
+// TestHeardOfALeaderThatHasBegun: what a leader says is committed is all that is only once an entry
+// of its own term is.
 func TestHeardOfALeaderThatHasBegun(t *testing.T) {
 	for _, c := range []struct {
 		prev, prevTerm, commit uint64
@@ -284,7 +300,8 @@ func TestHeardOfALeaderThatHasBegun(t *testing.T) {
 	} {
 		var transport Transport
 		request := heartbeat("1", 7)
-		request.PrevLogEntry, request.PrevLogTerm, request.LeaderCommitIndex, request.Entries = c.prev, c.prevTerm, c.commit, c.entries
+		request.PrevLogEntry, request.PrevLogTerm = c.prev, c.prevTerm
+		request.LeaderCommitIndex, request.Entries = c.commit, c.entries
 		transport.hears(request, raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 7}})
 		if got := transport.Heard(); got.Begun != c.want || got.Commit != c.commit {
 			t.Errorf("%+v: %+v was heard, want begun: %v", c, got, c.want)

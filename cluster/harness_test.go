@@ -103,7 +103,8 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 	s.onLeader("window", func(n *Node) error {
 		return n.Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window})
 	})
-	s.awaitApplied() // a voter that has heard nothing yet cannot take the place of one that is cut off at once
+	// a voter that has heard nothing yet cannot take the place of one that is cut off at once
+	s.awaitApplied()
 	return s
 }
 
@@ -134,10 +135,12 @@ func (s *shard) onLeader(what string, do func(n *Node) error) {
 // configuration is one with all members.
 func (s *shard) configuration() Configuration {
 	id := fmt.Sprintf("%040x", 1000)
-	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: [16]byte{7}, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
+	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: [16]byte{7}, Partitions: 4,
+		Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
 		Tables: Tables{Version: 1, Set: store.NewTables()}}
 	for i, m := range s.members {
-		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true, Level: FormatLevel})
+		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i,
+			ClusterPort: cmp.Or(m.port, 17001+i), Voter: true, Level: FormatLevel})
 	}
 	return c
 }
@@ -151,11 +154,14 @@ func (m *replica) start() {
 	m.port = l.address.Port
 	m.s.faults.listens(l.Addr().String(), m.id)
 	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if broken := m.broken.Load(); broken != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, *broken) {
+		if broken := m.broken.Load(); broken != nil && op.Kind == errorfs.OpCreate &&
+			strings.HasSuffix(op.Path, *broken) {
 			return syscall.EIO
 		}
 		gated := m.gated.Load()
-		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && (gated == nil || strings.Contains(op.Path, *gated)) {
+		if gate := m.gate.Load(); gate != nil &&
+			(op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) &&
+			(gated == nil || strings.Contains(op.Path, *gated)) {
 			if strings.Contains(op.Path, "/log/") {
 				m.waits.Add(1)
 			}
@@ -171,12 +177,15 @@ func (m *replica) start() {
 	must(m.s.t, err)
 	m.witness, err = OpenWitness(m.full, "d")
 	must(m.s.t, err)
-	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel, Starts: starts}, Witness: m.witness, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
+	m.net, err = Listen(l,
+		NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel, Starts: starts},
+			Witness: m.witness, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
 	m.node, err = Start(Options{
-		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout,
+		ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
 		Found: m.id == m.s.first, First: func() string { return *m.s.meant.Load() },
 		DiskHangs: func() { m.hangs.Add(1) },
 		Logger:    slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -189,7 +198,8 @@ func (m *replica) start() {
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return store.Open(store.Options{
-				Dir: "d", FS: m.full, Partitions: 4, Seed: [16]byte{7}, Replicated: replicated, Sections: Sections,
+				Dir: "d", FS: m.full, Partitions: 4, Seed: [16]byte{7}, Replicated: replicated,
+				Sections:         Sections,
 				SnapshotInterval: 200 * time.Millisecond, LogFileSize: 256 << 10, MinFreeDisk: -1,
 			})
 		},

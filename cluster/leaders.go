@@ -57,7 +57,8 @@ const maxLeader = 8 << 10
 // NewLeaders returns the Leaders of a node. Every leader says so each period, and at once when
 // something has changed; then onNews is called, at the nodes that hear of it.
 func NewLeaders(n *Net, configuration func() Configuration, period time.Duration, onNews func()) *Leaders {
-	l := &Leaders{net: n, configuration: configuration, period: period, onNews: onNews, others: map[string]Leader{},
+	l := &Leaders{net: n, configuration: configuration, period: period, onNews: onNews,
+		others:  map[string]Leader{},
 		telling: map[string]context.CancelFunc{}, news: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	n.Handle(KindLeaders, l.hear)

@@ -19,10 +19,13 @@ func TestLeaders(t *testing.T) {
 	for n := range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
-		way, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: id(n), Format: FormatLevel}, Secret: testSecret})
+		way, err := Listen(l,
+			NetOptions{Self: Identity{Cluster: testID("c"), Node: id(n), Format: FormatLevel},
+				Secret: testSecret})
 		must(t, err)
 		m := member(n)
-		m.ID, m.ClusterPort, m.Shard = id(n), l.Addr().(*net.TCPAddr).Port, id(100+min(n, 1)) // 1 and 2 are of one shard
+		// 1 and 2 are of one shard
+		m.ID, m.ClusterPort, m.Shard = id(n), l.Addr().(*net.TCPAddr).Port, id(100+min(n, 1))
 		c.Members = append(c.Members, m)
 		nets = append(nets, way)
 		all = append(all, NewLeaders(way, configuration, 10*time.Millisecond, func() { news.Add(1) }))
@@ -51,7 +54,8 @@ func TestLeaders(t *testing.T) {
 	all[2].Tell(Leader{Shard: id(101), Node: id(2), Term: 4})
 	conn, err := nets[2].Dial(t.Context(), id(0), c.Members[0].ClusterAddress(), KindLeaders)
 	must(t, err)
-	for _, line := range []string{`{"shard":"` + id(101) + `","node":"` + id(2) + `","term":4}`, `{"shard":"` + id(100) + `","node":"` + id(2) + `","term":9}`} {
+	for _, line := range []string{`{"shard":"` + id(101) + `","node":"` + id(2) + `","term":4}`,
+		`{"shard":"` + id(100) + `","node":"` + id(2) + `","term":9}`} {
 		_, err := conn.Write([]byte(line + "\n"))
 		must(t, err)
 	}

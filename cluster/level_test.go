@@ -27,9 +27,10 @@ func (n *metaNode) upgrade(level int) {
 	n.g.awaitSettled()
 }
 
-// TestLevelRises upgrades one node after the other. The cluster is at the new level when every program
-// reads it, and not before; each node's log says so. An older program is refused from then on: one that dials with a
-// member's directory, one that has not heard of the level and is dialed, and one that is to be admitted.
+// TestLevelRises upgrades one node after the other. The cluster is at the new level when every
+// program reads it, and not before; each node's log says so. An older program is refused from then
+// on: one that dials with a member's directory, one that has not heard of the level and is dialed,
+// and one that is to be admitted.
 func TestLevelRises(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)
@@ -40,7 +41,10 @@ func TestLevelRises(t *testing.T) {
 			n.upgrade(2)
 		}
 		for _, n := range g.nodes {
-			await(t, "the cluster is at level 2", func() bool { c := n.meta.Configuration(); return c.Format == 2 })
+			await(t, "the cluster is at level 2", func() bool {
+				c := n.meta.Configuration()
+				return c.Format == 2
+			})
 			n.log.until(t, "at a newer format level")
 		}
 
@@ -53,27 +57,33 @@ func TestLevelRises(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		const advice = "start this node with a newer program"
-		if _, err := old.net.Dial(ctx, other.id, present.Member(other.id).ClusterAddress(), KindMeta); err == nil ||
-			!strings.Contains(err.Error(), "reads formats up to level 1") || !strings.Contains(err.Error(), advice) {
+		if _, err := old.net.Dial(ctx, other.id, present.Member(other.id).ClusterAddress(),
+			KindMeta); err == nil ||
+			!strings.Contains(err.Error(), "reads formats up to level 1") ||
+			!strings.Contains(err.Error(), advice) {
 			t.Errorf("an older program dials: %v", err)
 		}
 		old.log.until(t, advice)
-		other.log.until(t, "reads formats up to level 1, and the cluster writes level 2: it needs a newer program")
+		other.log.until(t, "reads formats up to level 1, and the cluster writes level 2: it needs a "+
+			"newer program")
 		old.net.Handle(KindMeta, func(c net.Conn, _ Identity) { c.Close() })
-		if _, err := other.net.Dial(ctx, old.id, present.Member(old.id).ClusterAddress(), KindMeta); err == nil || !strings.Contains(err.Error(), "needs a newer program") {
+		if _, err := other.net.Dial(ctx, old.id, present.Member(old.id).ClusterAddress(),
+			KindMeta); err == nil || !strings.Contains(err.Error(), "needs a newer program") {
 			t.Errorf("an older program is dialed: %v", err)
 		}
 		if _, err := present.Changed(func(c *Configuration) error {
 			c.Members = append(c.Members, member(4))
 			return nil
-		}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "reads format levels up to 1, and the cluster is at level 2") {
+		}); !errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), "reads format levels up to 1, and the cluster is at level 2") {
 			t.Errorf("an older program is admitted: %v", err)
 		}
 	})
 }
 
-// TestLevelIsRead has a cluster rise over the head of a node that has announced more than its program
-// reads: what it cannot read ends the process, which does not go by it, and its directory says why when it is started again.
+// TestLevelIsRead has a cluster rise over the head of a node that has announced more than its
+// program reads: what it cannot read ends the process, which does not go by it, and its directory
+// says why when it is started again.
 func TestLevelIsRead(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)
@@ -93,7 +103,8 @@ func TestLevelIsRead(t *testing.T) {
 		c.Members = slices.Clone(c.Members)
 		c.Member(old.id).Level = 2 // as an earlier program of that node would have said
 		if c.rise(1); c.Format != 1 {
-			t.Errorf("the program of the leader reads level 1, and has the cluster rise to level %d", c.Format)
+			t.Errorf("the program of the leader reads level 1, and has the cluster rise to level %d",
+				c.Format)
 		}
 		c.rise(2)
 		await(t, "a leader has it", func() bool {
@@ -108,7 +119,8 @@ func TestLevelIsRead(t *testing.T) {
 		})
 		select {
 		case err := <-ended:
-			if !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "level 2; this one reads up to 1") {
+			if !errors.Is(err, ErrNewerLevel) ||
+				!strings.Contains(err.Error(), "level 2; this one reads up to 1") {
 				t.Errorf("it ends with %v", err)
 			}
 		case <-time.After(time.Minute):
@@ -121,11 +133,13 @@ func TestLevelIsRead(t *testing.T) {
 		mem := vfs.NewMem()
 		d, err := OpenDirectory(mem, "d")
 		must(t, err)
-		if err := d.Learn(c); !errors.Is(err, ErrNewerLevel) { // which a newer program would have kept as well
+		// which a newer program would have kept as well
+		if err := d.Learn(c); !errors.Is(err, ErrNewerLevel) {
 			t.Errorf("a configuration of level 2 is learnt: %v", err)
 		}
 		must(t, d.Close())
-		if _, err := OpenDirectory(mem, "d"); !errors.Is(err, ErrNewerLevel) || !strings.Contains(err.Error(), "start this node with a newer program") {
+		if _, err := OpenDirectory(mem, "d"); !errors.Is(err, ErrNewerLevel) ||
+			!strings.Contains(err.Error(), "start this node with a newer program") {
 			t.Errorf("a directory of a newer cluster is opened: %v", err)
 		}
 	})

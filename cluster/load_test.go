@@ -118,7 +118,8 @@ func (l *load) read(key string, r *rand.Rand) {
 
 // retried reports whether a client sends an operation again after an error.
 func retried(err error) bool {
-	return errors.Is(err, store.ErrNotLeader) || errors.Is(err, store.ErrUndecided) || errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrDiskFull)
+	return errors.Is(err, store.ErrNotLeader) || errors.Is(err, store.ErrUndecided) ||
+		errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrDiskFull)
 }
 
 // more waits until so many more operations were answered.
@@ -161,7 +162,8 @@ func (l *load) finish() {
 		}
 		for i, o := range some {
 			if op := &b.Ops[i]; op.Err != nil || op.Applied || op.Value != o.value {
-				t.Fatalf("%s %s sent again: %d, applied %v, %v; it was %d", o.key, o.id, op.Value, op.Applied, op.Err, o.value)
+				t.Fatalf("%s %s sent again: %d, applied %v, %v; it was %d", o.key, o.id, op.Value, op.Applied,
+					op.Err, o.value)
 			}
 		}
 		from += len(some)

@@ -15,8 +15,9 @@ import (
 type LogStore struct {
 	// Log has the entries.
 	Log *oplog.Log
-	// Reserved returns how many bytes of the op log are reserved for entries that are
-	// about to be stored; they are taken whatever comes out. Its error keeps the entries from being stored. nil: none are.
+	// Reserved returns how many bytes of the op log are reserved for entries that are about to be
+	// stored; they are taken whatever comes out. Its error keeps the entries from being stored.
+	// nil: none are.
 	Reserved func(logs []*raft.Log) (int64, error)
 	// Settle is called before the log changes, and if it fails the log does not. nil: nothing
 	// is to be done then.
@@ -25,8 +26,8 @@ type LogStore struct {
 	// that the process must end (R8). It may be told more than once. A full disk is none,
 	// while nothing has changed.
 	Failed func(error)
-	// Lost is told of entries that Raft wants to delete because the leader has others in their place, though they were
-	// committed. nil: that is an error as any other.
+	// Lost is told of entries that Raft wants to delete because the leader has others in their
+	// place, though they were committed. nil: that is an error as any other.
 	Lost func(from, to uint64)
 
 	cut atomic.Bool // entries were deleted and none stored since
@@ -100,9 +101,9 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 	return s.failed(err)
 }
 
-// DeleteRange deletes entries, both ends included: durably if they are the last ones or
-// all; the first ones are given up with their files, but for the last of them, as metaLog's are. oplog's ErrNoSpace: none
-// was deleted.
+// DeleteRange deletes entries, both ends included: durably if they are the last ones or all; the
+// first ones are given up with their files, but for the last of them, as metaLog's are. oplog's
+// ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
 	_, last := s.Log.EntryBounds()
 	if applied := s.Log.Applied(); s.Lost != nil && hi == last && lo <= applied {

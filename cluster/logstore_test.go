@@ -54,7 +54,8 @@ func TestLogStore(t *testing.T) {
 	if _, err := get(1); !errors.Is(err, raft.ErrLogNotFound) {
 		t.Fatal(err)
 	}
-	one := &raft.Log{Index: 1, Term: 2, Type: raft.LogConfiguration, Data: []byte("a"), Extensions: []byte("b"), AppendedAt: time.Unix(5, 6)}
+	one := &raft.Log{Index: 1, Term: 2, Type: raft.LogConfiguration, Data: []byte("a"),
+		Extensions: []byte("b"), AppendedAt: time.Unix(5, 6)}
 	if err := s.StoreLog(one); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,8 @@ func TestLogStore(t *testing.T) {
 		if err != nil || fmt.Sprint(log) != fmt.Sprint(*one) {
 			t.Fatal(log, err)
 		}
-		if log, err = get(9); err != nil || log.Term != 3 || string(log.Data) != "\x09" || !log.AppendedAt.IsZero() {
+		if log, err = get(9); err != nil || log.Term != 3 || string(log.Data) != "\x09" ||
+			!log.AppendedAt.IsZero() {
 			t.Fatal(log, err)
 		}
 		if err := l.Close(); err != nil {
@@ -136,7 +138,10 @@ func TestLogStoreRoom(t *testing.T) {
 	l := openLog(t, small)
 	var told error
 	reserved := int64(0)
-	s := &LogStore{Log: l, Failed: func(err error) { told = err }, Reserved: func([]*raft.Log) (int64, error) { return reserved, nil }}
+	s := &LogStore{Log: l, Failed: func(err error) { told = err }, Reserved: func([]*raft.Log) (int64,
+		error) {
+		return reserved, nil
+	}}
 	store := func(size int) error {
 		_, last := l.EntryBounds()
 		return s.StoreLog(&raft.Log{Index: last + 1, Term: 1, Data: make([]byte, size)})
@@ -162,7 +167,8 @@ func TestLogStoreRoom(t *testing.T) {
 	if err := s.DeleteRange(last, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := store(40 << 10); !errors.Is(err, persistence.ErrNoSpace) || !errors.Is(told, persistence.ErrNoSpace) {
+	if err := store(40 << 10); !errors.Is(err, persistence.ErrNoSpace) ||
+		!errors.Is(told, persistence.ErrNoSpace) {
 		t.Fatal(err, told)
 	}
 	small.Fill(-1)
@@ -215,7 +221,8 @@ func (n *raftNode) start() {
 	n.log, n.stable, n.applied = openLog(n.t, n.mem), mustStable(n.t, n.mem), nil
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.stable.Node())
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+	c.HeartbeatTimeout, c.ElectionTimeout = 200*time.Millisecond, 200*time.Millisecond
+	c.LeaderLeaseTimeout = 100 * time.Millisecond
 	c.LogOutput = io.Discard
 	_, n.trans = raft.NewInmemTransport(raft.ServerAddress(c.LocalID))
 	store := &LogStore{Log: n.log, Failed: func(err error) { n.t.Error(err) }}
@@ -270,14 +277,16 @@ func TestRaftOnOurStores(t *testing.T) {
 		n.changed.L = &n.mu
 		n.start()
 		nodes = append(nodes, n)
-		servers = append(servers, raft.Server{ID: raft.ServerID(n.stable.Node()), Address: n.trans.LocalAddr()})
+		servers = append(servers,
+			raft.Server{ID: raft.ServerID(n.stable.Node()), Address: n.trans.LocalAddr()})
 	}
 	connect(nodes, nodes)
 	if err := nodes[0].raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
 		t.Fatal(err)
 	}
 	apply := func(among []*raftNode, command string) {
-		for leaderOf(among).raft.Apply([]byte(command), 0).Error() != nil { // on a slow machine leaders change
+		// on a slow machine leaders change
+		for leaderOf(among).raft.Apply([]byte(command), 0).Error() != nil {
 		}
 	}
 	apply(nodes, "first")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// memNet is a network in memory, for nodes in one process: on virtual time nothing may wait for the operating system.
-// The zero value has no listeners.
+// memNet is a network in memory, for nodes in one process: on virtual time nothing may wait for the
+// operating system. The zero value has no listeners.
 type memNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener // by address; nil: there was one
@@ -36,7 +36,8 @@ func (n *memNet) listen(port int) *memListener {
 		n.last++
 		port = 17000 + n.last
 	}
-	l := &memListener{n: n, address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}, conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &memListener{n: n, address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
+		conns: make(chan net.Conn), closed: make(chan struct{})}
 	if n.listeners == nil {
 		n.listeners = map[string]*memListener{}
 	}
@@ -67,7 +68,8 @@ func (l *memListener) Close() error {
 	return nil
 }
 
-// dial connects to a listener of this network, or to one of the operating system's where none of this one ever was.
+// dial connects to a listener of this network, or to one of the operating system's where none of
+// this one ever was.
 func (n *memNet) dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l, ours := n.listeners[address]

@@ -29,8 +29,8 @@ const (
 	// VerbMove takes a MoveRequest: the partitions that the shard has not are to move there. Any member notes
 	// that; the leaders of the shards see to it.
 	VerbMove = "move"
-	// VerbStay takes a MoveRequest without To: the partitions that are on their way stay where they are. Any member notes
-	// that.
+	// VerbStay takes a MoveRequest without To: the partitions that are on their way stay where they
+	// are. Any member notes that.
 	VerbStay = "stay"
 	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
 	// its directory again.
@@ -85,7 +85,8 @@ type State struct {
 	Last    uint64 `json:"last"`
 	Commit  uint64 `json:"commit"`
 	Applied uint64 `json:"applied"`
-	// Behind is for how long a replica has not had all that was committed, ms; DiskFull: there is no space for it.
+	// Behind is for how long a replica has not had all that was committed, ms; DiskFull: there is
+	// no space for it.
 	Behind   int64 `json:"behind,omitempty"`
 	DiskFull bool  `json:"diskFull,omitempty"`
 	// Aside is why the node takes part in nothing; "": it does.
@@ -102,8 +103,9 @@ type InitRequest struct {
 	Shards int `json:"shards"`
 	// Host is where the others reach the node, unless its settings announce another.
 	Host string `json:"host"`
-	// Restores is the first configuration of a cluster of several shards that are made of backups, without the
-	// hash seed. Its members begin them with those, this node the first one. nil: it is another cluster.
+	// Restores is the first configuration of a cluster of several shards that are made of backups,
+	// without the hash seed. Its members begin them with those, this node the first one. nil: it is
+	// another cluster.
 	Restores *Configuration `json:"restores,omitempty"`
 }
 

@@ -44,8 +44,9 @@ type MetaOptions struct {
 	Address string
 	// Found is the first configuration of a cluster that this node has made, nil otherwise.
 	Found *Configuration
-	// Keep makes a configuration durable before this node goes by it. A change that another node answers for is in no log of this
-	// one yet, and a crash would take the node back to the configuration before. nil: nothing is kept.
+	// Keep makes a configuration durable before this node goes by it. A change that another node
+	// answers for is in no log of this one yet, and a crash would take the node back to the
+	// configuration before. nil: nothing is kept.
 	Keep func(Configuration) error
 	// Timeout is cluster-node-timeout. Default 1 s.
 	Timeout time.Duration
@@ -68,7 +69,8 @@ type Meta struct {
 	transport *Transport
 	log       *metaLog
 	ledSince  time.Time // watch's goroutine
-	knowsAll  uint64    // the term in which this node leads and has applied all that was committed before; watch's
+	// the term in which this node leads and has applied all that was committed before; watch's
+	knowsAll  uint64
 	applying  longlock.Mutex
 	learning  longlock.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
@@ -81,7 +83,8 @@ type Meta struct {
 // Errors of a change of the configuration.
 var (
 	errSuperseded = errors.New("another change of the configuration was first")
-	errNoMeta     = errors.New("the meta group has no leader at the moment: a change of the configuration needs a majority of its voters")
+	errNoMeta     = errors.New("the meta group has no leader at the moment: a change of the configuration " +
+		"needs a majority of its voters")
 )
 
 // StartMeta takes part in the meta group.
@@ -129,14 +132,17 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 func (m *Meta) level() int { return int(m.o.Net.self.format) }
 
 // raftConfig returns what the Raft groups have in common.
-func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool, log *slog.Logger) *raft.Config {
+func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool,
+	log *slog.Logger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
 	part := func(p float64) time.Duration { return time.Duration(p * float64(timeout)) }
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = part(election), part(election), part(lease), part(commit)
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = part(election),
+		part(election), part(lease), part(commit)
 	c.NoLegacyTelemetry = true // each of its measures again under another name
 	c.NotifyCh = elected
-	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(log.Handler(), slog.LevelDebug), &hclog.LoggerOptions{Level: hclog.Info})
+	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		&hclog.LoggerOptions{Level: hclog.Info})
 	return c
 }
 
@@ -180,7 +186,8 @@ func (m *Meta) learn(c Configuration) {
 	}
 	m.config.Store(&c)
 	if old.Version > 0 && c.Format > old.Format {
-		m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
+		m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: "+
+			"older ones are refused from now on", "level", c.Format)
 	}
 	next := make(chan struct{})
 	close(*m.changes.Swap(&next))
@@ -260,7 +267,8 @@ func (m *Meta) announce() {
 				return nil
 			})
 			if err != nil && !m.stopped.Load() {
-				m.o.Logger.Warn("the format level that this program reads cannot be announced", "level", m.level(), "error", err)
+				m.o.Logger.Warn("the format level that this program reads cannot be announced", "level",
+					m.level(), "error", err)
 			}
 		}
 		select {
@@ -297,8 +305,9 @@ func (m *Meta) watch(elected <-chan bool) {
 	}
 }
 
-// caughtUp reports whether this node, which leads, has applied all that was committed before it did. Until then its configuration
-// may be an old one, by which it would remove the newest voters. From watch's goroutine.
+// caughtUp reports whether this node, which leads, has applied all that was committed before it
+// did. Until then its configuration may be an old one, by which it would remove the newest voters.
+// From watch's goroutine.
 func (m *Meta) caughtUp() bool {
 	term := m.raft.CurrentTerm()
 	if m.knowsAll != term && m.raft.Barrier(m.o.Timeout).Error() == nil && m.raft.CurrentTerm() == term {
@@ -345,14 +354,18 @@ func (m *Meta) lookAfter() bool {
 func (m *Meta) step(c *Configuration) (changed bool, err error) {
 	servers := m.raft.GetConfiguration().Configuration().Servers
 	votes := func(id string) bool {
-		return slices.ContainsFunc(servers, func(s raft.Server) bool { return string(s.ID) == id && s.Suffrage == raft.Voter })
+		return slices.ContainsFunc(servers, func(s raft.Server) bool {
+			return string(s.ID) == id && s.Suffrage == raft.Voter
+		})
 	}
 	voters := metaVoters(c, votes, m.isLost)
 	group := &group{raft.ServerID(m.o.ID), m.raft, m.transport, m.o.Timeout, m.ledSince, m.stop}
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
-		before := slices.IndexFunc(servers, func(s raft.Server) bool { return s.Address == address && c.Member(string(s.ID)) == nil })
+		before := slices.IndexFunc(servers, func(s raft.Server) bool {
+			return s.Address == address && c.Member(string(s.ID)) == nil
+		})
 		switch {
 		case before >= 0: // Raft takes no two nodes at one address
 			err = group.remove(servers[before].ID)
@@ -386,7 +399,8 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 
 // isLost reports whether a node has been silent for so long that another one should vote in its place.
 func (m *Meta) isLost(id string) bool {
-	return id != m.o.ID && time.Since(m.ledSince) > m.o.Lost && time.Since(m.transport.Progress()[raft.ServerID(id)].Contact) > m.o.Lost
+	return id != m.o.ID && time.Since(m.ledSince) > m.o.Lost &&
+		time.Since(m.transport.Progress()[raft.ServerID(id)].Contact) > m.o.Lost
 }
 
 // hasLog reports whether a node that follows answers and has the log.
@@ -407,7 +421,8 @@ func metaVoters(c *Configuration, votes, lost func(id string) bool) (ids []strin
 	}
 	for len(ids) < want {
 		first := slices.MinFunc(candidates, func(a, b Member) int {
-			return cmp.Or(compareBool(lost(a.ID), lost(b.ID)), cmp.Compare(onHost[a.Host], onHost[b.Host]), compareBool(votes(b.ID), votes(a.ID)))
+			return cmp.Or(compareBool(lost(a.ID), lost(b.ID)), cmp.Compare(onHost[a.Host], onHost[b.Host]),
+				compareBool(votes(b.ID), votes(a.ID)))
 		})
 		ids = append(ids, first.ID)
 		onHost[first.Host]++

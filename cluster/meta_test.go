@@ -56,7 +56,8 @@ func newMetaGroup(t *testing.T, nodes int) *metaGroup {
 		for _, n := range g.nodes {
 			if t.Failed() && n.meta != nil {
 				c := n.meta.Configuration()
-				t.Logf("node %s: %v\nits configuration: %+v\nits log:\n%s", n.id[39:], n.meta.raft.Stats(), c, n.log.text.String())
+				t.Logf("node %s: %v\nits configuration: %+v\nits log:\n%s", n.id[39:], n.meta.raft.Stats(), c,
+					n.log.text.String())
 			}
 			n.stop()
 		}
@@ -108,13 +109,15 @@ func (n *metaNode) start(founds bool) {
 	n.g.t.Helper()
 	var err error
 	n.stable, err = OpenStable(errorfs.Wrap(n.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if gate := n.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+		if gate := n.gate.Load(); gate != nil &&
+			(op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
 			<-*gate
 		}
 		return nil
 	})), "d")
 	must(n.g.t, err)
-	o := MetaOptions{ID: n.id, Stable: n.stable, Net: n.net, Address: n.net.Addr().String(), Timeout: testTimeout / 2, Lost: 3 * time.Second,
+	o := MetaOptions{ID: n.id, Stable: n.stable, Net: n.net, Address: n.net.Addr().String(),
+		Timeout: testTimeout / 2, Lost: 3 * time.Second,
 		Fatal: n.fatal}
 	if n.fatal == nil {
 		o.Fatal = func(err error) { n.g.t.Errorf("node %s ends: %v", n.id[39:], err) }
@@ -185,7 +188,9 @@ func rename(id, name string) func(*Configuration) error {
 func (g *metaGroup) leader() (leader *metaNode) {
 	g.t.Helper()
 	await(g.t, "a leader", func() bool {
-		i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n.meta != nil && n.meta.raft.State() == raft.Leader })
+		i := slices.IndexFunc(g.nodes, func(n *metaNode) bool {
+			return n.meta != nil && n.meta.raft.State() == raft.Leader
+		})
 		if i >= 0 {
 			leader = g.nodes[i]
 		}
@@ -198,7 +203,9 @@ func (g *metaGroup) leader() (leader *metaNode) {
 func (g *metaGroup) awaitSettled() {
 	g.t.Helper()
 	await(g.t, "the group is as it should be", func() bool {
-		return slices.ContainsFunc(g.nodes, func(n *metaNode) bool { return n.meta != nil && n.meta.Status().Settled })
+		return slices.ContainsFunc(g.nodes, func(n *metaNode) bool {
+			return n.meta != nil && n.meta.Status().Settled
+		})
 	})
 }
 
@@ -271,8 +278,8 @@ func TestMetaGroup(t *testing.T) {
 	})
 }
 
-// TestMetaSnapshotWithinTheLog: a leader whose own log is short gives a snapshot to a node that has the next entry
-// already, and another leader goes on behind that entry: the node has it still.
+// TestMetaSnapshotWithinTheLog: a leader whose own log is short gives a snapshot to a node that has
+// the next entry already, and another leader goes on behind that entry: the node has it still.
 func TestMetaSnapshotWithinTheLog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)
@@ -287,7 +294,8 @@ func TestMetaSnapshotWithinTheLog(t *testing.T) {
 			g.awaitSame(id(1), fmt.Sprint("before", i))
 			await(t, "both have the same log", func() bool {
 				last = leader.meta.raft.LastIndex()
-				return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
+				return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last &&
+					leader.meta.raft.AppliedIndex() == last
 			})
 			own, err := node.stable.meta().Last()
 			must(t, err)
@@ -300,17 +308,23 @@ func TestMetaSnapshotWithinTheLog(t *testing.T) {
 		c := leader.meta.Configuration()
 		state, err := c.Encode()
 		must(t, err)
-		from, to := leader.meta.transport, raft.ServerAddress(net.JoinHostPort("127.0.0.1", strconv.Itoa(node.port)))
-		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.id), Addr: from.EncodePeer(raft.ServerID(leader.id), from.LocalAddr())}
+		from, to := leader.meta.transport, raft.ServerAddress(net.JoinHostPort("127.0.0.1",
+			strconv.Itoa(node.port)))
+		header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.id),
+			Addr: from.EncodePeer(raft.ServerID(leader.id), from.LocalAddr())}
 		var installed raft.InstallSnapshotResponse
 		must(t, from.InstallSnapshot(raft.ServerID(node.id), to, &raft.InstallSnapshotRequest{
-			RPCHeader: header, SnapshotVersion: raft.SnapshotVersionMax, Term: newest.Term, Leader: header.Addr, LastLogIndex: last - 1, LastLogTerm: newest.Term,
-			Configuration: raft.EncodeConfiguration(leader.meta.raft.GetConfiguration().Configuration()), ConfigurationIndex: 1, Size: int64(len(state)),
+			RPCHeader: header, SnapshotVersion: raft.SnapshotVersionMax, Term: newest.Term,
+			Leader: header.Addr, LastLogIndex: last - 1, LastLogTerm: newest.Term,
+			Configuration:      raft.EncodeConfiguration(leader.meta.raft.GetConfiguration().Configuration()),
+			ConfigurationIndex: 1, Size: int64(len(state)),
 		}, &installed, bytes.NewReader(state)))
 		var appended raft.AppendEntriesResponse
 		must(t, from.AppendEntries(raft.ServerID(node.id), to, &raft.AppendEntriesRequest{
-			RPCHeader: header, Term: newest.Term, Leader: header.Addr, PrevLogEntry: last, PrevLogTerm: newest.Term,
-			Entries: []*raft.Log{{Index: last + 1, Term: newest.Term, Type: raft.LogNoop}}, LeaderCommitIndex: last + 1,
+			RPCHeader: header, Term: newest.Term, Leader: header.Addr, PrevLogEntry: last,
+			PrevLogTerm:       newest.Term,
+			Entries:           []*raft.Log{{Index: last + 1, Term: newest.Term, Type: raft.LogNoop}},
+			LeaderCommitIndex: last + 1,
 		}, &appended))
 		if !installed.Success || !appended.Success {
 			t.Errorf("snapshot: %+v, entry: %+v", installed, appended)
@@ -327,7 +341,8 @@ func TestMetaChangesAtOnce(t *testing.T) {
 		before := g.nodes[0].meta.Configuration()
 		const each = 20
 		var changing sync.WaitGroup
-		all := before.Shards[0].Epoch // a bit for each change, which may be asked for again when a leader is lost
+		// a bit for each change, which may be asked for again when a leader is lost
+		all := before.Shards[0].Epoch
 		for i := range g.nodes {
 			for k := range each {
 				all |= 1 << (3 + i*each + k)
@@ -359,8 +374,8 @@ func TestMetaChangesAtOnce(t *testing.T) {
 	})
 }
 
-// TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made, and of which it has
-// not heard yet.
+// TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made,
+// and of which it has not heard yet.
 func TestMetaChangeOfWhatIsNew(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)
@@ -374,7 +389,8 @@ func TestMetaChangeOfWhatIsNew(t *testing.T) {
 		}))
 		g.awaitSame(id(3), "second")
 		refused := errors.New("it is never so")
-		if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
+		if err := g.nodes[1].meta.Configure(t.Context(),
+			func(*Configuration) error { return refused }); !errors.Is(err, refused) {
 			t.Errorf("a change that cannot be made: %v", err)
 		}
 	})
@@ -410,9 +426,14 @@ func TestMetaVoterIsReplaced(t *testing.T) {
 			t.Fatalf("%d of four nodes vote", len(v))
 		}
 		leader := g.leader()
-		gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
+		gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool {
+			return n != leader && slices.Contains(voters(), n.id)
+		})
 		g.nodes[gone].stop()
-		await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
+		await(t, "another one votes in its place", func() bool {
+			v := voters()
+			return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id)
+		})
 
 		// The leader is removed: it leaves that to another one.
 		leader = g.leader()
@@ -453,15 +474,19 @@ func TestMetaVoters(t *testing.T) {
 			}
 		}
 		for i, host := range tt.hosts {
-			c.Members = append(c.Members, Member{ID: id(i), Host: strings.ToLower(string(host)), Voter: host < 'a'})
+			c.Members = append(c.Members,
+				Member{ID: id(i), Host: strings.ToLower(string(host)), Voter: host < 'a'})
 		}
 		var got []string
 		for _, voter := range metaVoters(&c, is(tt.votes), is(tt.lost)) {
-			got = append(got, strconv.Itoa(slices.IndexFunc(c.Members, func(m Member) bool { return m.ID == voter })))
+			got = append(got, strconv.Itoa(slices.IndexFunc(c.Members, func(m Member) bool {
+				return m.ID == voter
+			})))
 		}
 		slices.Sort(got)
 		if strings.Join(got, "") != tt.want {
-			t.Errorf("%s, of whom %q vote and %q are lost: %v, want %s: %s", tt.hosts, tt.votes, tt.lost, got, tt.want, tt.reason)
+			t.Errorf("%s, of whom %q vote and %q are lost: %v, want %s: %s", tt.hosts, tt.votes, tt.lost, got,
+				tt.want, tt.reason)
 		}
 	}
 }
@@ -487,7 +512,8 @@ func TestChangeIsReadWithDistrust(t *testing.T) {
 				t.Errorf("accepted: %+v", c)
 			}
 		}
-		for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
+		for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff",
+			"\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
 			conn, err := other.net.Dial(t.Context(), leader.id, leader.net.Addr().String(), KindChange)
 			must(t, err)
 			_, err = conn.Write([]byte(b))

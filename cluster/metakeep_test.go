@@ -10,13 +10,16 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// TestConfigurationIsKept: a node that goes by a configuration knows it, or a newer one, after a power loss, whatever its log has by then.
+// TestConfigurationIsKept: a node that goes by a configuration knows it, or a newer one, after a
+// power loss, whatever its log has by then.
 func TestConfigurationIsKept(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	d, err := OpenDirectory(mem, "d")
 	must(t, err)
 	var failed error
-	m := &Meta{ending: ending{logger: slog.New(slog.DiscardHandler), fatal: func(err error) { failed = err }}, o: MetaOptions{Logger: slog.New(slog.DiscardHandler), Keep: d.Learn}}
+	m := &Meta{ending: ending{logger: slog.New(slog.DiscardHandler),
+		fatal: func(err error) { failed = err }}, o: MetaOptions{Logger: slog.New(slog.DiscardHandler),
+		Keep: d.Learn}}
 	m.config.Store(new(Configuration))
 	c := threeNodes()
 	for c.Version = 7; c.Version < 9; c.Version++ {
@@ -27,7 +30,8 @@ func TestConfigurationIsKept(t *testing.T) {
 		after, err := OpenDirectory(mem.CrashClone(vfs.CrashCloneCfg{}), "d")
 		must(t, err)
 		if kept, _ := after.Configuration(); kept.Version < m.Configuration().Version || failed != nil {
-			t.Errorf("after a power loss the node goes by version %d, and it went by version %d: %v", kept.Version, m.Configuration().Version, failed)
+			t.Errorf("after a power loss the node goes by version %d, and it went by version %d: %v",
+				kept.Version, m.Configuration().Version, failed)
 		}
 		must(t, after.Close())
 	}

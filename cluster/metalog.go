@@ -13,8 +13,8 @@ import (
 const (
 	// metaLogValue is the name of the meta group's log.
 	metaLogValue = "log"
-	// metaLogKeeps is how many bytes the log may have when its first entries stay though a snapshot has them: they
-	// spare a node that lacks them the snapshot.
+	// metaLogKeeps is how many bytes the log may have when its first entries stay though a snapshot
+	// has them: they spare a node that lacks them the snapshot.
 	metaLogKeeps = 16 << 10
 )
 
@@ -33,8 +33,8 @@ type metaLog struct {
 	cut     bool        // the last entries were deleted, and none stored since
 }
 
-// It is no raft.MonotonicLogStore, of which Raft deletes everything when it takes a snapshot: also entries behind
-// that, which it then misses.
+// It is no raft.MonotonicLogStore, of which Raft deletes everything when it takes a snapshot: also
+// entries behind that, which it then misses.
 var _ raft.LogStore = (*metaLog)(nil)
 
 // openMetaLog reads the log, and drops it if it contradicts the snapshot, which has then come from a leader.
@@ -58,8 +58,9 @@ func openMetaLog(s *Stable, failed func(error)) (*metaLog, error) {
 	return l, l.set(nil)
 }
 
-// contradicts reports whether the log has another entry where the snapshot ends, so that it has none of the leader's
-// from there on. Raft keeps such entries when it takes a leader's snapshot, and then accepts none behind it.
+// contradicts reports whether the log has another entry where the snapshot ends, so that it has
+// none of the leader's from there on. Raft keeps such entries when it takes a leader's snapshot,
+// and then accepts none behind it.
 func (l *metaLog) contradicts() (bool, error) {
 	snapshot, err := l.s.Last()
 	if err != nil || snapshot == nil {
@@ -93,7 +94,8 @@ func (l *metaLog) LastIndex() (uint64, error) {
 func (l *metaLog) GetLog(index uint64, log *raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.entries) == 0 || index < l.entries[0].Index || index-l.entries[0].Index >= uint64(len(l.entries)) {
+	if len(l.entries) == 0 || index < l.entries[0].Index ||
+		index-l.entries[0].Index >= uint64(len(l.entries)) {
 		return raft.ErrLogNotFound
 	}
 	*log = *l.entries[index-l.entries[0].Index]
@@ -126,9 +128,10 @@ func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 	return err
 }
 
-// DeleteRange deletes entries, both ends included, durably: the last ones, or as many of the first ones as are not worth
-// keeping. The last of the first ones stays, since a snapshot may end there: if entries follow that a new leader lacks,
-// Raft looks there, and not in the snapshot, for where both logs are still the same.
+// DeleteRange deletes entries, both ends included, durably: the last ones, or as many of the first
+// ones as are not worth keeping. The last of the first ones stays, since a snapshot may end there:
+// if entries follow that a new leader lacks, Raft looks there, and not in the snapshot, for where
+// both logs are still the same.
 func (l *metaLog) DeleteRange(lo, hi uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,8 +164,9 @@ func entryBytes(log *raft.Log) int {
 	return len(e.b)
 }
 
-// set makes entries the present ones. When Raft cannot store entries in the place of those that it has deleted, it goes
-// on as if it still had these, and takes what follows them from another leader: a gap.
+// set makes entries the present ones. When Raft cannot store entries in the place of those that it
+// has deleted, it goes on as if it still had these, and takes what follows them from another
+// leader: a gap.
 func (l *metaLog) set(entries []*raft.Log) error {
 	var e encoder
 	for _, log := range entries {

@@ -38,7 +38,8 @@ func (f *metaFollower) start() {
 	fail := func(err error) { f.failed = errors.Join(f.failed, err) }
 	log, err := openMetaLog(stable, fail)
 	must(f.t, err)
-	m := &Meta{ending: ending{logger: slog.New(slog.DiscardHandler), fatal: fail}, o: MetaOptions{Stable: f.stable, Net: new(Net)}, log: log}
+	m := &Meta{ending: ending{logger: slog.New(slog.DiscardHandler), fatal: fail},
+		o: MetaOptions{Stable: f.stable, Net: new(Net)}, log: log}
 	m.config.Store(new(Configuration))
 	c := raftConfig("follower", time.Hour, 1, 1, 1, make(chan bool, 1), slog.New(slog.DiscardHandler))
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 1000, 1, time.Hour
@@ -53,11 +54,12 @@ func (f *metaFollower) stop() error {
 	return errors.Join(f.raft.Shutdown().Error(), f.stable.Close())
 }
 
-// takes reports whether the node accepts the entries from index to last of a term from the leader of that term, who has
-// committed them up to one of them.
+// takes reports whether the node accepts the entries from index to last of a term from the leader
+// of that term, who has committed them up to one of them.
 func (f *metaFollower) takes(term, index, last, committed, before uint64) bool {
 	f.t.Helper()
-	q := &raft.AppendEntriesRequest{RPCHeader: leads, Term: term, PrevLogEntry: index - 1, PrevLogTerm: before, LeaderCommitIndex: committed}
+	q := &raft.AppendEntriesRequest{RPCHeader: leads, Term: term, PrevLogEntry: index - 1,
+		PrevLogTerm: before, LeaderCommitIndex: committed}
 	for i := index; i <= last; i++ {
 		q.Entries = append(q.Entries, &raft.Log{Index: i, Term: term, Type: raft.LogBarrier})
 	}
@@ -66,17 +68,21 @@ func (f *metaFollower) takes(term, index, last, committed, before uint64) bool {
 	return a.Success
 }
 
-var leads = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("leader"), Addr: []byte("leader")}
+var leads = raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("leader"),
+	Addr: []byte("leader")}
 
 // install sends the snapshot of a leader.
 func (f *metaFollower) install(term, last uint64) error {
-	q := &raft.InstallSnapshotRequest{RPCHeader: leads, SnapshotVersion: raft.SnapshotVersionMax, Term: term, LastLogIndex: last, LastLogTerm: term}
-	q.Configuration = raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "leader", Address: "leader"}}})
-	return f.leader.InstallSnapshot("follower", "follower", q, new(raft.InstallSnapshotResponse), new(bytes.Reader))
+	q := &raft.InstallSnapshotRequest{RPCHeader: leads, SnapshotVersion: raft.SnapshotVersionMax, Term: term,
+		LastLogIndex: last, LastLogTerm: term}
+	q.Configuration = raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "leader",
+		Address: "leader"}}})
+	return f.leader.InstallSnapshot("follower", "follower", q, new(raft.InstallSnapshotResponse),
+		new(bytes.Reader))
 }
 
-// TestMetaLogKeepsItsConnection: entries that follow a node's own snapshot and that the next leader does not have are replaced,
-// without another snapshot.
+// TestMetaLogKeepsItsConnection: entries that follow a node's own snapshot and that the next leader
+// does not have are replaced, without another snapshot.
 func TestMetaLogKeepsItsConnection(t *testing.T) {
 	f := newMetaFollower(t)
 	if !f.takes(1, 1, 20, 20, 0) || !f.takes(1, 21, 22, 20, 1) {
@@ -89,15 +95,16 @@ func TestMetaLogKeepsItsConnection(t *testing.T) {
 		return last != nil && last.Index == 20
 	})
 	if !f.takes(2, 21, 24, 24, 1) {
-		t.Error("the entries of the next leader are refused, who goes back to what this node has a snapshot of")
+		t.Error("the entries of the next leader are refused, who goes back to what this node has a " +
+			"snapshot of")
 	}
 	if f.failed != nil || f.raft.AppliedIndex() != 24 {
 		t.Errorf("applied %d: %v", f.raft.AppliedIndex(), f.failed)
 	}
 }
 
-// TestMetaLogContradicts: a log that has other entries than a leader whose snapshot comes is dropped, and then the leader's
-// entries are accepted.
+// TestMetaLogContradicts: a log that has other entries than a leader whose snapshot comes is
+// dropped, and then the leader's entries are accepted.
 func TestMetaLogContradicts(t *testing.T) {
 	f := newMetaFollower(t)
 	if !f.takes(1, 1, 20, 17, 0) {

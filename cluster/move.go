@@ -23,23 +23,28 @@ import (
 //	                           leader to hand over, which is that shard's last entry for the partition;
 //	                           waits until a majority has all up to there on disk; logs the adoption; and
 //	                           then has the configuration say who has the partition (arrival.lead)
-//	both leaders               once the configuration says that it does not move any more, the one of the shard that has
-//	                           the partition lets it be served, and the other one deletes it (endMove). A later
+//	both leaders               once the configuration says that it does not move any more, the one
+//	of the shard that has
+//	                           the partition lets it be served, and the other one deletes it
+//	                           (endMove). A later
 //	                           leader finds in its log that it is held
 //
-// From the hand-over on nobody is answered in the source, and from the adoption on nobody in the target: clients are held until the
-// configuration says which of the two has the partition. That is decided there only, by what comes first: that it has
-// arrived (Configuration.arrived), or that it stays (Configuration.stay), which an operator may ask for when one of the shards is lost
-// for ever. The other one finds no move any more, and changes nothing. So a move can be taken back until the configuration says
-// that the partition has arrived, also when it was handed over, and whether it was adopted or not: that adoption counts for nothing.
+// From the hand-over on nobody is answered in the source, and from the adoption on nobody in the
+// target: clients are held until the configuration says which of the two has the partition. That is
+// decided there only, by what comes first: that it has arrived (Configuration.arrived), or that it
+// stays (Configuration.stay), which an operator may ask for when one of the shards is lost for
+// ever. The other one finds no move any more, and changes nothing. So a move can be taken back
+// until the configuration says that the partition has arrived, also when it was handed over, and
+// whether it was adopted or not: that adoption counts for nothing.
 //
-// Four rules keep who is late from harm. A partition is held under the number of its move, the version of the
-// configuration that noted it (Move.Epoch): so a leader that knows only an older configuration neither serves
-// nor deletes what is held, in either shard. What is held for an earlier move than the present one is
-// over: what was adopted for a move that was taken back is deleted, and comes anew. And the source hands over
-// only for the move that it knows itself, under its number, so that the end of an earlier one releases nothing. And
-// a shard holds a partition under no number that is lower than one before: when all nodes have just
-// started, both leaders may know an old configuration only, and would repeat a move that is over.
+// Four rules keep who is late from harm. A partition is held under the number of its move, the
+// version of the configuration that noted it (Move.Epoch): so a leader that knows only an older
+// configuration neither serves nor deletes what is held, in either shard. What is held for an
+// earlier move than the present one is over: what was adopted for a move that was taken back is
+// deleted, and comes anew. And the source hands over only for the move that it knows itself, under
+// its number, so that the end of an earlier one releases nothing. And a shard holds a partition
+// under no number that is lower than one before: when all nodes have just started, both leaders may
+// know an old configuration only, and would repeat a move that is over.
 
 // Limits and times of moves.
 const (
@@ -49,11 +54,12 @@ const (
 	moveNear     = 1000                 // entries that the target may lack when the source hands over
 	movePause    = 5 * time.Millisecond // between two questions for what follows
 	moveRetry    = 200 * time.Millisecond
-	movePeerTime = time.Second           // for another replica to say how far it is
-	moveWait     = 50 * time.Millisecond // for the last of the target's replicas, once a majority has everything
-	moveQuiet    = 2 * time.Second       // that a partition cannot come is said only after this
-	moveTime     = 10 * time.Second      // for an answer
-	moveFileTime = time.Minute           // for a file to be made
+	movePeerTime = time.Second // for another replica to say how far it is
+	// for the last of the target's replicas, once a majority has everything
+	moveWait     = 50 * time.Millisecond
+	moveQuiet    = 2 * time.Second  // that a partition cannot come is said only after this
+	moveTime     = 10 * time.Second // for an answer
+	moveFileTime = time.Minute      // for a file to be made
 	moveDir      = "moving"
 )
 
@@ -87,7 +93,8 @@ type Mover struct {
 
 // StartMover begins to move what is to be moved.
 func StartMover(o MoverOptions) *Mover {
-	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), again: make(chan struct{}, 1), following: map[string]*arrival{}, outgoing: map[uint16]*outgoing{}}
+	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), again: make(chan struct{}, 1),
+		following: map[string]*arrival{}, outgoing: map[uint16]*outgoing{}}
 	if err := o.Node.o.FS.RemoveAll(m.dir); err != nil { // what an earlier process has left
 		o.Logger.Warn("the files of partitions that moved cannot be removed", "error", err)
 	}
@@ -145,7 +152,8 @@ func (m *Mover) look() {
 		}
 	}
 	for _, move := range c.Moves {
-		if move.To == m.o.Shard && m.following[move.From] == nil && m.ctx.Err() == nil { // a shard without a leader holds up no other
+		// a shard without a leader holds up no other
+		if move.To == m.o.Shard && m.following[move.From] == nil && m.ctx.Err() == nil {
 			m.follow(move)
 		}
 	}
@@ -186,7 +194,8 @@ func (m *Mover) tidy(c *Configuration) {
 		ended, err := endMove(m.o.Node.st, c, m.o.Shard, p)
 		switch {
 		case err != nil:
-			m.o.Logger.Warn("the move of a partition is complete, but this node cannot end it yet", "partition", p, "error", err)
+			m.o.Logger.Warn("the move of a partition is complete, but this node cannot end it yet",
+				"partition", p, "error", err)
 		case !ended:
 			continue
 		case c.Owner(p).ID != m.o.Shard:
@@ -196,8 +205,8 @@ func (m *Mover) tidy(c *Configuration) {
 	}
 }
 
-// endMove ends the move of a partition that is held in a shard, as its leader, if by a configuration it is over: the partition is
-// served if the shard has it, and deleted if it has not.
+// endMove ends the move of a partition that is held in a shard, as its leader, if by a
+// configuration it is over: the partition is served if the shard has it, and deleted if it has not.
 func endMove(st *store.Store, c *Configuration, shard string, p int) (ended bool, err error) {
 	number, _ := st.Handed(uint16(p))
 	switch move := c.Move(p); {
@@ -231,7 +240,9 @@ func (c *Configuration) moves(r MoveRequest) error {
 
 // stay takes back the moves of partitions.
 func (c *Configuration) stay(partitions []int) {
-	c.Moves = slices.DeleteFunc(c.Moves, func(m Move) bool { return slices.Contains(partitions, m.Partition) })
+	c.Moves = slices.DeleteFunc(c.Moves, func(m Move) bool {
+		return slices.Contains(partitions, m.Partition)
+	})
 }
 
 // arrived ends a move: its partition is the other shard's. One that was taken back ends nothing.

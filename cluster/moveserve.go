@@ -19,18 +19,20 @@ import (
 // This file answers what the nodes of another shard ask of a partition that moves there, and has the
 // connection on which they do.
 
-// A question is a line of JSON, on a connection of KindMove, and so is the answer, behind which bytes may follow.
+// A question is a line of JSON, on a connection of KindMove, and so is the answer, behind which
+// bytes may follow.
 type (
 	moveQuestion struct {
 		// Verb is one of the verbs below.
 		Verb      string `json:"verb"`
 		Partition uint16 `json:"partition"`
-		// Behind is, of an export, the last sequence that the asking store has of the partition; of a tail, the one
-		// behind which it begins.
+		// Behind is, of an export, the last sequence that the asking store has of the partition; of
+		// a tail, the one behind which it begins.
 		Behind uint64 `json:"behind,omitempty"`
 		// Move is the epoch of the move, of a hand-over.
 		Move uint64 `json:"move,omitempty"`
-		// Version is that of the configuration by which the partition is not to come any more, of received; 0: it is.
+		// Version is that of the configuration by which the partition is not to come any more, of
+		// received; 0: it is.
 		Version uint64 `json:"version,omitempty"`
 		// Offset is where the bytes of a file begin.
 		Offset int64 `json:"offset,omitempty"`
@@ -45,8 +47,9 @@ type (
 		To   uint64 `json:"to,omitempty"`
 		// Last is the last sequence: that follows, of a hand-over, or that the node has received.
 		Last uint64 `json:"last,omitempty"`
-		// Leads and Sequence say whether the node leads, and its own last sequence of the partition, of received. A
-		// leader that may still have the partition adopted, which is not to come any more, does not say that it leads.
+		// Leads and Sequence say whether the node leads, and its own last sequence of the
+		// partition, of received. A leader that may still have the partition adopted, which is not
+		// to come any more, does not say that it leads.
 		Leads    bool   `json:"leads,omitempty"`
 		Sequence uint64 `json:"sequence,omitempty"`
 		// Anew: what the other node has received cannot be continued.

@@ -54,15 +54,16 @@ type NetOptions struct {
 	// of Raft, so that a node that has been removed is not heard; it must be fast, and safe
 	// for concurrent use.
 	Admit func(peer Identity, kind byte) error
-	// Version returns the version of the configuration by which Admit decides. Removed is called when another node says that
-	// a later one is without this node. nil: nothing is said of that.
+	// Version returns the version of the configuration by which Admit decides. Removed is called
+	// when another node says that a later one is without this node. nil: nothing is said of that.
 	Version func() uint64
 	Removed func()
-	// Witness remembers how far the others have been, and refuses a directory that is older (R9). nil: none is refused for that.
+	// Witness remembers how far the others have been, and refuses a directory that is older (R9).
+	// nil: none is refused for that.
 	Witness *Witness
 
-	// TLS returns the configuration in use: its certificates and ClientCAs, which make members, serve for both
-	// ends of a connection. Nil: no TLS, unless there is a secret.
+	// TLS returns the configuration in use: its certificates and ClientCAs, which make members,
+	// serve for both ends of a connection. Nil: no TLS, unless there is a secret.
 	TLS func() *tls.Config
 	// Secret is what all nodes of the cluster know, at least 16 bytes. Empty: none.
 	Secret string
@@ -150,7 +151,8 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 		return nil, err
 	}
 	if o.TLS != nil && o.TLS().ClientCAs == nil {
-		return nil, errors.New("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, or tls-ca-cert-file or tls-ca-cert-dir")
+		return nil, errors.New("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, " +
+			"or tls-ca-cert-file or tls-ca-cert-dir")
 	}
 	if o.Level == nil {
 		o.Level = func() uint16 { return o.Self.Format }
@@ -169,7 +171,8 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Net{o: o, listener: l, self: self, handlers: map[byte]func(net.Conn, Identity){}, open: map[*peerConn]struct{}{}, says: map[string]struct{}{}}
+	n := &Net{o: o, listener: l, self: self, handlers: map[byte]func(net.Conn, Identity){},
+		open: map[*peerConn]struct{}{}, says: map[string]struct{}{}}
 	if o.TLS == nil && o.Secret != "" {
 		if n.throwaway, err = throwaway(); err != nil {
 			return nil, err
@@ -187,8 +190,9 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 // Addr returns where the node listens.
 func (n *Net) Addr() net.Addr { return n.listener.Addr() }
 
-// Handle has connections of a kind served by f, which runs in a goroutine of its own for
-// each, closes the connection, and returns when it breaks. Nil: connections of this kind are refused from now on.
+// Handle has connections of a kind served by f, which runs in a goroutine of its own for each,
+// closes the connection, and returns when it breaks. Nil: connections of this kind are refused from
+// now on.
 func (n *Net) Handle(kind byte, f func(net.Conn, Identity)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -328,7 +332,8 @@ func (n *Net) logRefusal(address net.Addr, from identity, err error) {
 		who = from.String()
 	}
 	if refused := (*refusal)(nil); errors.As(err, &refused) && n.refused.isNew(who, err.Error()) {
-		n.o.Log.Warn("a connection to the cluster port is refused", "from", address.String(), "node", from.String(), "error", err)
+		n.o.Log.Warn("a connection to the cluster port is refused", "from", address.String(), "node",
+			from.String(), "error", err)
 	}
 }
 
@@ -354,7 +359,8 @@ func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity
 		return nil, net.ErrClosed
 	}
 	n.tracked++
-	c := &peerConn{Conn: conn, raw: raw, net: n, peer: h.from, kind: h.kind, handler: handler, number: n.tracked}
+	c := &peerConn{Conn: conn, raw: raw, net: n, peer: h.from, kind: h.kind, handler: handler,
+		number: n.tracked}
 	if handler != nil {
 		count, oldest := 0, c
 		for o := range n.open {

@@ -80,15 +80,16 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 	return n, lines
 }
 
-// TestRemovedNodeHearsSo: a node hears in the handshake that a later configuration than its own is without it, and does not from a
-// node that knows an older one, which it may not be in yet.
+// TestRemovedNodeHearsSo: a node hears in the handshake that a later configuration than its own is
+// without it, and does not from a node that knows an older one, which it may not be in yet.
 func TestRemovedNodeHearsSo(t *testing.T) {
 	t.Parallel()
 	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Version: func() uint64 { return 5 },
 		Admit: func(Identity, byte) error { return errors.New("it is no member") }})
 	for version, want := range map[uint64]int{0: 0, 4: 1, 5: 0, 6: 0} { // 0: it is about to join
 		heard := 0
-		gone, _ := listen(t, "2", NetOptions{Secret: testSecret, Version: func() uint64 { return version }, Removed: func() { heard++ }})
+		gone, _ := listen(t, "2", NetOptions{Secret: testSecret, Version: func() uint64 { return version },
+			Removed: func() { heard++ }})
 		if err := speak(gone, other, testID("1")); err == nil {
 			t.Error("it is let in")
 		}
@@ -158,9 +159,12 @@ func TestMembersOnly(t *testing.T) {
 		dialed, accepted string // what the logs say; empty: all is well
 	}{
 		{name: "loopback", node: testID("2")},
-		{name: "secret", dialer: NetOptions{Secret: secret}, listener: NetOptions{Secret: secret}, node: testID("2")},
-		{name: "TLS", dialer: NetOptions{TLS: certificate(t, us, "1")}, listener: NetOptions{TLS: certificate(t, us, "2")}},
-		{name: "both", dialer: NetOptions{TLS: certificate(t, us, "1"), Secret: secret}, listener: NetOptions{TLS: certificate(t, us, "2"), Secret: secret}},
+		{name: "secret", dialer: NetOptions{Secret: secret}, listener: NetOptions{Secret: secret},
+			node: testID("2")},
+		{name: "TLS", dialer: NetOptions{TLS: certificate(t, us, "1")},
+			listener: NetOptions{TLS: certificate(t, us, "2")}},
+		{name: "both", dialer: NetOptions{TLS: certificate(t, us, "1"), Secret: secret},
+			listener: NetOptions{TLS: certificate(t, us, "2"), Secret: secret}},
 		{
 			name: "another secret", dialer: NetOptions{Secret: secret}, listener: NetOptions{Secret: another},
 			dialed: "another cluster-secret", accepted: "another cluster-secret",
@@ -174,36 +178,45 @@ func TestMembersOnly(t *testing.T) {
 			dialed:   "another cluster-secret", accepted: "another cluster-secret",
 		}, {
 			name: "no secret", listener: NetOptions{Secret: secret},
-			dialed: "only one of the two nodes uses TLS or a cluster-secret", accepted: "has no cluster-secret",
+			dialed:   "only one of the two nodes uses TLS or a cluster-secret",
+			accepted: "has no cluster-secret",
 		}, {
 			name: "a secret for one that has none", dialer: NetOptions{Secret: secret},
 			dialed: "closes the connection", accepted: "does not speak this protocol",
 		}, {
-			name: "another authority", dialer: NetOptions{TLS: certificate(t, them, "1")}, listener: NetOptions{TLS: certificate(t, us, "2")},
-			dialed: "certificate is refused", accepted: "refuses the TLS connection",
+			name: "another authority", dialer: NetOptions{TLS: certificate(t, them, "1")},
+			listener: NetOptions{TLS: certificate(t, us, "2")},
+			dialed:   "certificate is refused", accepted: "refuses the TLS connection",
 		}, {
-			name: "a secret for TLS", dialer: NetOptions{Secret: secret}, listener: NetOptions{TLS: certificate(t, us, "2"), Secret: secret},
-			dialed: "refuses the TLS connection", accepted: "certificate is refused",
+			name: "a secret for TLS", dialer: NetOptions{Secret: secret},
+			listener: NetOptions{TLS: certificate(t, us, "2"), Secret: secret},
+			dialed:   "refuses the TLS connection", accepted: "certificate is refused",
 		}, {
-			name: "another cluster", dialer: NetOptions{Self: self("d", "1", 1), Secret: secret}, listener: NetOptions{Secret: secret},
-			dialed: "another cluster", accepted: "another cluster",
+			name: "another cluster", dialer: NetOptions{Self: self("d", "1", 1), Secret: secret},
+			listener: NetOptions{Secret: secret},
+			dialed:   "another cluster", accepted: "another cluster",
 		}, {
 			name: "an old program", dialer: NetOptions{Secret: secret, Level: func() uint16 { return 1 }},
 			listener: NetOptions{Self: self("c", "2", 2), Secret: secret},
-			dialed:   "start this node with a newer program", accepted: "reads formats up to level 1, and the cluster writes level 2",
+			dialed:   "start this node with a newer program",
+			accepted: "reads formats up to level 1, and the cluster writes level 2",
 		}, {
-			name: "an old listener", dialer: NetOptions{Self: self("c", "1", 2), Secret: secret}, listener: NetOptions{Secret: secret},
-			dialed: "reads formats up to level 1, and the cluster writes level 2",
+			name: "an old listener", dialer: NetOptions{Self: self("c", "1", 2), Secret: secret},
+			listener: NetOptions{Secret: secret},
+			dialed:   "reads formats up to level 1, and the cluster writes level 2",
 		}, {
-			name: "another node", dialer: NetOptions{Secret: secret}, listener: NetOptions{Secret: secret}, node: testID("3"),
+			name: "another node", dialer: NetOptions{Secret: secret}, listener: NetOptions{Secret: secret},
+			node:   testID("3"),
 			dialed: "another node has this address", accepted: "looks for another node",
 		}, {
-			name: "a copied directory", dialer: NetOptions{Self: self("c", "2", 1), Secret: secret}, listener: NetOptions{Secret: secret},
-			dialed: "the same id", accepted: "the same id",
+			name: "a copied directory", dialer: NetOptions{Self: self("c", "2", 1), Secret: secret},
+			listener: NetOptions{Secret: secret},
+			dialed:   "the same id", accepted: "the same id",
 		}, {
 			name: "a stranger", dialer: NetOptions{Secret: secret},
-			listener: NetOptions{Secret: secret, Admit: func(Identity, byte) error { return errors.New("who is that") }},
-			dialed:   "does not know the other", accepted: "who is that",
+			listener: NetOptions{Secret: secret,
+				Admit: func(Identity, byte) error { return errors.New("who is that") }},
+			dialed: "does not know the other", accepted: "who is that",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -240,8 +253,8 @@ func TestMembersOnly(t *testing.T) {
 	}
 }
 
-// TestMembersCertificates shows every kind of certificate to a member, as dialer and as listener: only one for servers,
-// of the cluster's authorities, makes another member.
+// TestMembersCertificates shows every kind of certificate to a member, as dialer and as listener:
+// only one for servers, of the cluster's authorities, makes another member.
 func TestMembersCertificates(t *testing.T) {
 	t.Parallel()
 	a := tlstest.NewAuthority(t, "ours")
@@ -263,7 +276,9 @@ func TestMembersCertificates(t *testing.T) {
 		})
 	}
 	if _, err := Listen(listener(t), NetOptions{
-		Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}, TLS: func() *tls.Config { return &tls.Config{Certificates: member().Certificates} },
+		Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}, TLS: func() *tls.Config {
+			return &tls.Config{Certificates: member().Certificates}
+		},
 	}); err == nil {
 		t.Error("TLS without authorities")
 	}
@@ -298,7 +313,8 @@ func TestReflection(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := n.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
+	if _, err := n.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil ||
+		!strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
 	channel, randoms := make([]byte, 32), [2 * randomSize]byte{}
@@ -382,8 +398,9 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestHandshakesAreBounded keeps more strangers waiting than there may be handshakes from one address, and expects the
-// oldest to be dropped and members to get in, whose address then is under no such limit.
+// TestHandshakesAreBounded keeps more strangers waiting than there may be handshakes from one
+// address, and expects the oldest to be dropped and members to get in, whose address then is under
+// no such limit.
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Parallel()
 	from, _ := listen(t, "1", NetOptions{Secret: testSecret})
@@ -491,7 +508,8 @@ func TestUnknownKind(t *testing.T) {
 	t.Parallel()
 	from, _ := listen(t, "1", NetOptions{})
 	to, _ := listen(t, "2", NetOptions{})
-	if _, err := from.Dial(t.Context(), "", to.Addr().String(), KindFiles); err == nil || !strings.Contains(err.Error(), "does not serve") {
+	if _, err := from.Dial(t.Context(), "", to.Addr().String(), KindFiles); err == nil ||
+		!strings.Contains(err.Error(), "does not serve") {
 		t.Errorf("Dial: %v", err)
 	}
 }
@@ -502,7 +520,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 		var r refusals
 		for range 2 {
 			for i := range 10 * maxSaid {
-				if is := r.isNew(fmt.Sprint(i), "a reason"+strings.Repeat(" ", 48)+time.Now().String()); is != (i < maxSaid) {
+				if is := r.isNew(fmt.Sprint(i),
+					"a reason"+strings.Repeat(" ", 48)+time.Now().String()); is != (i < maxSaid) {
 					t.Fatalf("%d: %v", i, is)
 				}
 			}
@@ -531,7 +550,8 @@ func TestCheckExposure(t *testing.T) {
 		{hosts: []string{"0.0.0.0"}, secret: testSecret},
 		{hosts: []string{"127.0.0.1"}, secret: "short", want: "at least 16"},
 	} {
-		if err := CheckExposure(c.hosts, c.tls, c.secret); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := CheckExposure(c.hosts, c.tls, c.secret); (err == nil) != (c.want == "") || err != nil &&
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v %v %q: %v", c.hosts, c.tls, c.secret, err)
 		}
 	}
@@ -540,7 +560,8 @@ func TestCheckExposure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}}); err == nil {
+	if _, err := Listen(l,
+		NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}}); err == nil {
 		t.Error("Listen opens the port to everyone")
 	}
 }

@@ -19,14 +19,17 @@ func BenchmarkAppendEntries(b *testing.B) {
 				_, from := startTransport(b, "1", NetOptions{Secret: secret})
 				_, to := startTransport(b, "2", NetOptions{Secret: secret})
 				go obey(to)
-				request := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1"))}, Term: 1,
-					Entries: []*raft.Log{{Index: 1, Term: 1, Data: make([]byte, size), AppendedAt: time.Now()}}}
+				request := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3,
+					ID: []byte(testID("1"))}, Term: 1,
+					Entries: []*raft.Log{{Index: 1, Term: 1, Data: make([]byte, size),
+						AppendedAt: time.Now()}}}
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
 				before := processorTime(b)
 				for b.Loop() {
 					var response raft.AppendEntriesResponse
-					if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), request, &response); err != nil {
+					if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), request,
+						&response); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -71,7 +74,8 @@ func obey(node *Transport) {
 	for {
 		select {
 		case rpc := <-node.Consumer():
-			rpc.Respond(&raft.AppendEntriesResponse{Term: rpc.Command.(*raft.AppendEntriesRequest).Term, Success: true}, nil)
+			rpc.Respond(&raft.AppendEntriesResponse{Term: rpc.Command.(*raft.AppendEntriesRequest).Term,
+				Success: true}, nil)
 		case <-node.ctx.Done():
 			return
 		}

@@ -9,16 +9,18 @@ import (
 
 // Limits of the handshakes in progress at the cluster port.
 const (
-	maxHandshakes  = 128       // one more, and one is dropped
-	maxFromNetwork = 16        // of strangers in one network; one more, and its oldest is dropped
-	knownFor       = time.Hour // how long an address stays known after a member's last connection began or ended
-	maxKnown       = 1024      // addresses
+	maxHandshakes  = 128 // one more, and one is dropped
+	maxFromNetwork = 16  // of strangers in one network; one more, and its oldest is dropped
+	// how long an address stays known after a member's last connection began or ended
+	knownFor = time.Hour
+	maxKnown = 1024 // addresses
 )
 
-// door holds the handshakes in progress, and decides which one is dropped when there are too many. A stranger can begin
-// any number of handshakes and finish none, so the network with the most loses its oldest: that one is more likely
-// stalled than slow. An address is known while a member has a connection from it or to it, and for an hour after.
-// Handshakes from known addresses are dropped only when there are no others, so strangers do not keep members out.
+// door holds the handshakes in progress, and decides which one is dropped when there are too many.
+// A stranger can begin any number of handshakes and finish none, so the network with the most loses
+// its oldest: that one is more likely stalled than slow. An address is known while a member has a
+// connection from it or to it, and for an hour after. Handshakes from known addresses are dropped
+// only when there are no others, so strangers do not keep members out.
 //
 // The zero value is ready. A door has neither a lock nor a clock.
 type door struct {
@@ -105,14 +107,15 @@ func (d *door) forget(now time.Time) {
 	}
 }
 
-// addressOf returns the IP address of a connection's other end. Of another kind of network it is invalid, and all
-// such addresses count as one.
+// addressOf returns the IP address of a connection's other end. Of another kind of network it is
+// invalid, and all such addresses count as one.
 func addressOf(a net.Addr) netip.Addr {
 	at, _ := netip.ParseAddrPort(a.String())
 	return at.Addr().Unmap().WithZone("")
 }
 
-// network is what counts as one source of handshakes: of IPv6 a network of 64 bits, all of which one machine can have.
+// network is what counts as one source of handshakes: of IPv6 a network of 64 bits, all of which
+// one machine can have.
 func network(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {

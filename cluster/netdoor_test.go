@@ -37,16 +37,21 @@ func TestDoor(t *testing.T) {
 		begin []string
 		want  string // INDEX of the connection that the last one drops
 	}{
-		"few":                       {crowd(maxFromNetwork, "192.0.2.1"), ""},
-		"one too many":              {many(one("192.0.2.2"), crowd(maxFromNetwork+1, "192.0.2.1")), "1"},
-		"of one IPv6 network":       {many(one("2001:db8::1"), crowd(maxFromNetwork+1, "2001:db8:0:1::*")), "1"},
-		"of many IPv6 networks":     {crowd(maxFromNetwork+1, "2001:db8:0:*::1"), ""},
-		"IPv4 in IPv6":              {many(one("2001:db8::1"), crowd(maxFromNetwork, "192.0.2.1"), one("::ffff:192.0.2.1")), "1"},
-		"all known":                 {crowd(maxHandshakes, member), ""},
-		"one too many known":        {crowd(maxHandshakes+1, member), "0"},
-		"strangers before members":  {many(crowd(maxHandshakes-1, member), one("192.0.2.1"), one(member)), fmt.Sprint(maxHandshakes - 1)},
-		"the new one is a stranger": {many(crowd(maxHandshakes, member), one("192.0.2.1")), fmt.Sprint(maxHandshakes)},
-		"in sum, the crowd first": {many(crowd(maxHandshakes-2, "192.0.2.*"), crowd(2, "198.51.100.1"), one("203.0.113.1")),
+		"few":          {crowd(maxFromNetwork, "192.0.2.1"), ""},
+		"one too many": {many(one("192.0.2.2"), crowd(maxFromNetwork+1, "192.0.2.1")), "1"},
+		"of one IPv6 network": {many(one("2001:db8::1"), crowd(maxFromNetwork+1, "2001:db8:0:1::*")),
+			"1"},
+		"of many IPv6 networks": {crowd(maxFromNetwork+1, "2001:db8:0:*::1"), ""},
+		"IPv4 in IPv6": {many(one("2001:db8::1"), crowd(maxFromNetwork, "192.0.2.1"),
+			one("::ffff:192.0.2.1")), "1"},
+		"all known":          {crowd(maxHandshakes, member), ""},
+		"one too many known": {crowd(maxHandshakes+1, member), "0"},
+		"strangers before members": {many(crowd(maxHandshakes-1, member), one("192.0.2.1"), one(member)),
+			fmt.Sprint(maxHandshakes - 1)},
+		"the new one is a stranger": {many(crowd(maxHandshakes, member), one("192.0.2.1")),
+			fmt.Sprint(maxHandshakes)},
+		"in sum, the crowd first": {many(crowd(maxHandshakes-2, "192.0.2.*"), crowd(2, "198.51.100.1"),
+			one("203.0.113.1")),
 			fmt.Sprint(maxHandshakes - 2)},
 		"in sum, the oldest of equals": {crowd(maxHandshakes+1, "192.0.2.*"), "0"},
 	} {
@@ -56,7 +61,8 @@ func TestDoor(t *testing.T) {
 			d.opened(netip.MustParseAddr(member), now)
 			for i, from := range c.begin {
 				got, want := "", ""
-				if dropped := d.enter(&namedConn{name: fmt.Sprint(i)}, netip.MustParseAddr(from).Unmap(), now); dropped != nil {
+				if dropped := d.enter(&namedConn{name: fmt.Sprint(i)}, netip.MustParseAddr(from).Unmap(),
+					now); dropped != nil {
 					got = dropped.(*namedConn).name
 				}
 				if i == len(c.begin)-1 {
@@ -70,7 +76,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// TestDoorKnows: an address is known while it has a connection and for an hour after, and the number of them is bounded.
+// TestDoorKnows: an address is known while it has a connection and for an hour after, and the
+// number of them is bounded.
 func TestDoorKnows(t *testing.T) {
 	t.Parallel()
 	var d door

@@ -29,8 +29,9 @@ import (
 //	dialer    proof 32 | kind 1 | identity | node wanted 20 | start wanted 8
 //	listener  proof 32 | answer 1 | identity
 //
-// An identity is format 2 | cluster 20 | node 20 | starts 8 | term 8 | index 8 | version 8: which directory a node
-// has, the number of its start, where the log of its shard ended then (R9), and the version of the configuration that it knows.
+// An identity is format 2 | cluster 20 | node 20 | starts 8 | term 8 | index 8 | version 8: which
+// directory a node has, the number of its start, where the log of its shard ended then (R9), and
+// the version of the configuration that it knows.
 //
 // A proof is HMAC-SHA256(secret, role | channel | both randoms | the rest of its message).
 // The role, dialer or listener, keeps a proof from being sent back to its author. The
@@ -74,7 +75,8 @@ func encodeIdentity(i Identity) (b identity, err error) {
 
 // public returns the identity as others see it.
 func (i identity) public() Identity {
-	return Identity{Cluster: hex.EncodeToString(i.cluster[:]), Node: i.String(), Format: i.format, Starts: i.starts}
+	return Identity{Cluster: hex.EncodeToString(i.cluster[:]), Node: i.String(), Format: i.format,
+		Starts: i.starts}
 }
 
 // String returns the node's id.
@@ -145,7 +147,8 @@ const (
 type refusal struct {
 	code  answer
 	cause string // more than the code says
-	start uint64 // the number of the start of the node that is refused as older than another; 0: this node's own
+	// the number of the start of the node that is refused as older than another; 0: this node's own
+	start uint64
 }
 
 // Error is one line.
@@ -167,7 +170,8 @@ func (r *refusal) Error() string {
 	case sameNode:
 		return "both nodes have the same id: a data directory has been copied, or a node has dialed itself"
 	case olderDirectory:
-		return "its directory is older than one that ran before, and lacks operations that it has acknowledged: replace the node (fbfkv cluster replace)"
+		return "its directory is older than one that ran before, and lacks operations that it has " +
+			"acknowledged: replace the node (fbfkv cluster replace)"
 	case removed:
 		return "the node that dials was removed from the cluster"
 	case standsAside:
@@ -210,7 +214,8 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 	peer = readIdentity(said[1:])
 	switch {
 	case code == oldFormat:
-		return peer, &refusal{code: code, cause: fmt.Sprintf("this node's program reads formats up to level %d, and the cluster "+
+		return peer, &refusal{code: code, cause: fmt.Sprintf("this node's program reads formats up to "+
+			"level %d, and the cluster "+
 			"writes a newer level: start this node with a newer program", h.from.format)}
 	case code != welcome:
 		n.heard(code, peer.String())
@@ -295,7 +300,8 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	case h.from.node == n.self.node:
 		return nil, &refusal{code: sameNode}
 	case h.want != [20]byte{} && h.want != n.self.node:
-		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
+		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " +
+			hex.EncodeToString(h.want[:])}
 	case h.start != 0 && h.start != n.self.starts:
 		return nil, &refusal{code: otherNode, cause: "it means an earlier start of this node"}
 	}
@@ -315,7 +321,8 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 		return nil, refused
 	}
 	if h.kind == KindOlder && n.isOfMajority() {
-		return nil, &refusal{code: goesOn, cause: "it says that this node's directory is older than one that ran before, and this node works in a majority"}
+		return nil, &refusal{code: goesOn, cause: "it says that this node's directory is older than one " +
+			"that ran before, and this node works in a majority"}
 	}
 	if refused := n.o.Witness.meet(h.from); refused != nil {
 		return nil, refused
@@ -345,7 +352,8 @@ func (n *Net) admits(peer Identity, kind byte) *refusal {
 
 // tooOld refuses a program that cannot read what the cluster writes.
 func tooOld(reads, level uint16) *refusal {
-	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and the cluster "+
+	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and "+
+		"the cluster "+
 		"writes level %d: it needs a newer program", reads, level)}
 }
 
@@ -365,7 +373,8 @@ func exchange(conn net.Conn, dialer bool) (randoms [2 * randomSize]byte, err err
 	case err != nil:
 		return randoms, err
 	case string(theirs[:len(magic)]) != magic:
-		return randoms, &refusal{cause: "it does not speak this protocol, or uses TLS or a cluster-secret and this node does not"}
+		return randoms, &refusal{cause: "it does not speak this protocol, or uses TLS or a cluster-secret " +
+			"and this node does not"}
 	}
 	first, second := mine, theirs[:]
 	if !dialer {
@@ -400,8 +409,9 @@ func (n *Net) secure(raw net.Conn, dialer bool) (net.Conn, []byte, error) {
 		MinVersion:                  tls.VersionTLS13,
 		SessionTicketsDisabled:      true,
 		DynamicRecordSizingDisabled: true,
-		InsecureSkipVerify:          true, // VerifyConnection does, for both ends alike; or the secret's proof
-		Certificates:                []tls.Certificate{n.throwaway},
+		// VerifyConnection does, for both ends alike; or the secret's proof
+		InsecureSkipVerify: true,
+		Certificates:       []tls.Certificate{n.throwaway},
 	}
 	if n.o.TLS != nil {
 		theirs := n.o.TLS()
@@ -439,12 +449,14 @@ func handshakeError(err error) error {
 	case errors.As(err, &refused):
 		return refused
 	case errors.As(err, &header):
-		return &refusal{cause: "it does not use TLS and has no cluster-secret, or it does not speak this protocol"}
+		return &refusal{cause: "it does not use TLS and has no cluster-secret, or it does not speak this " +
+			"protocol"}
 	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
 		return &refusal{cause: "it refuses the TLS connection: " + network.Err.Error()}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the two nodes uses TLS " +
+		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the " +
+			"two nodes uses TLS " +
 			"or a cluster-secret"}
 	}
 	return err

@@ -234,7 +234,8 @@ func (d *decoder) bool() bool {
 }
 
 func (d *decoder) header() raft.RPCHeader {
-	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(d.u8()), ID: d.bytes(maxText), Addr: d.bytes(maxText)}
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersion(d.u8()), ID: d.bytes(maxText),
+		Addr: d.bytes(maxText)}
 }
 
 func (d *decoder) time() time.Time {
@@ -284,9 +285,11 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 		request = &raft.RequestVoteRequest{RPCHeader: h, Term: d.u64(), Candidate: d.bytes(maxText),
 			LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.bool()}
 	case preVoteRequest:
-		request = &raft.RequestPreVoteRequest{RPCHeader: h, Term: d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64()}
+		request = &raft.RequestPreVoteRequest{RPCHeader: h, Term: d.u64(), LastLogIndex: d.u64(),
+			LastLogTerm: d.u64()}
 	case snapshotRequest:
-		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(),
+		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()),
+			Term:   d.u64(),
 			Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
 			Configuration: d.bytes(maxMessage), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
 		d.configuration(r.Configuration)
@@ -316,7 +319,8 @@ func decodeResponse(kind byte, body []byte, into any) (err error) {
 	}
 	switch h := d.header(); r := into.(type) {
 	case *raft.AppendEntriesResponse:
-		*r = raft.AppendEntriesResponse{RPCHeader: h, Term: d.u64(), LastLog: d.u64(), Success: d.bool(), NoRetryBackoff: d.bool()}
+		*r = raft.AppendEntriesResponse{RPCHeader: h, Term: d.u64(), LastLog: d.u64(), Success: d.bool(),
+			NoRetryBackoff: d.bool()}
 	case *raft.RequestVoteResponse:
 		*r = raft.RequestVoteResponse{RPCHeader: h, Term: d.u64(), Granted: d.bool()}
 	case *raft.RequestPreVoteResponse:

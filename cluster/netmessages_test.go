@@ -17,27 +17,35 @@ import (
 )
 
 // exampleHeader and the examples have every field set.
-var exampleHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1")), Addr: []byte("127.0.0.1:7001")}
+var exampleHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1")),
+	Addr: []byte("127.0.0.1:7001")}
 
 func exampleRequests() []any {
-	configuration := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "a", Address: "b:1"}}})
+	configuration := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "a",
+		Address: "b:1"}}})
 	return []any{
-		&raft.AppendEntriesRequest{RPCHeader: exampleHeader, Term: 1, Leader: []byte("l"), PrevLogEntry: 2, PrevLogTerm: 3, LeaderCommitIndex: 4, Entries: []*raft.Log{
-			{Index: 5, Term: 6, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("more"), AppendedAt: time.Unix(7, 8)},
-			{Index: 6, Term: 6, Type: raft.LogConfiguration, Data: configuration},
-			{Index: 7, Term: 6, Type: raft.LogNoop},
-			{Index: 8, Term: 6, Type: raft.LogBarrier},
-		}},
-		&raft.RequestVoteRequest{RPCHeader: exampleHeader, Term: 1, Candidate: []byte("c"), LastLogIndex: 2, LastLogTerm: 3, LeadershipTransfer: true},
+		&raft.AppendEntriesRequest{RPCHeader: exampleHeader, Term: 1, Leader: []byte("l"), PrevLogEntry: 2,
+			PrevLogTerm: 3, LeaderCommitIndex: 4, Entries: []*raft.Log{
+				{Index: 5, Term: 6, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("more"),
+					AppendedAt: time.Unix(7, 8)},
+				{Index: 6, Term: 6, Type: raft.LogConfiguration, Data: configuration},
+				{Index: 7, Term: 6, Type: raft.LogNoop},
+				{Index: 8, Term: 6, Type: raft.LogBarrier},
+			}},
+		&raft.RequestVoteRequest{RPCHeader: exampleHeader, Term: 1, Candidate: []byte("c"), LastLogIndex: 2,
+			LastLogTerm: 3, LeadershipTransfer: true},
 		&raft.RequestPreVoteRequest{RPCHeader: exampleHeader, Term: 1, LastLogIndex: 2, LastLogTerm: 3},
-		&raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Term: 1, Leader: []byte("l"), LastLogIndex: 2, LastLogTerm: 3, Configuration: configuration, ConfigurationIndex: 4, Size: 5},
+		&raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Term: 1,
+			Leader: []byte("l"), LastLogIndex: 2, LastLogTerm: 3, Configuration: configuration,
+			ConfigurationIndex: 4, Size: 5},
 		&raft.TimeoutNowRequest{RPCHeader: exampleHeader},
 	}
 }
 
 func exampleResponses() []any {
 	return []any{
-		&raft.AppendEntriesResponse{RPCHeader: exampleHeader, Term: 1, LastLog: 2, Success: true, NoRetryBackoff: true},
+		&raft.AppendEntriesResponse{RPCHeader: exampleHeader, Term: 1, LastLog: 2, Success: true,
+			NoRetryBackoff: true},
 		&raft.RequestVoteResponse{RPCHeader: exampleHeader, Term: 1, Granted: true},
 		&raft.RequestPreVoteResponse{RPCHeader: exampleHeader, Term: 1, Granted: true},
 		&raft.InstallSnapshotResponse{RPCHeader: exampleHeader, Term: 1, Success: true},
@@ -78,7 +86,8 @@ func TestMessages(t *testing.T) {
 			t.Errorf("a byte more than %T", want)
 		}
 		for n := range sent {
-			if _, _, err := readMessage(bufio.NewReader(bytes.NewReader(sent[:n])), maxMessage, func() {}); err == nil {
+			if _, _, err := readMessage(bufio.NewReader(bytes.NewReader(sent[:n])), maxMessage,
+				func() {}); err == nil {
 				t.Errorf("%d of %d bytes of %T", n, len(sent), want)
 			}
 		}
@@ -97,12 +106,14 @@ func TestMessages(t *testing.T) {
 				t.Errorf("%d bytes of %T", n, want)
 			}
 		}
-		sent, err = encodeResponse(nil, raft.RPCResponse{Response: want, Error: errors.New(strings.Repeat("no", maxText))})
+		sent, err = encodeResponse(nil,
+			raft.RPCResponse{Response: want, Error: errors.New(strings.Repeat("no", maxText))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		remote := remoteError("")
-		if err := decodeResponse(sent[4], sent[5:], got); !errors.As(err, &remote) || !strings.HasPrefix(string(remote), "nono") {
+		if err := decodeResponse(sent[4], sent[5:], got); !errors.As(err, &remote) ||
+			!strings.HasPrefix(string(remote), "nono") {
 			t.Errorf("an error comes back as %v", err)
 		}
 	}
@@ -115,14 +126,19 @@ func TestMessagesAreBounded(t *testing.T) {
 		return &raft.AppendEntriesRequest{RPCHeader: exampleHeader, Entries: []*raft.Log{&l}}
 	}
 	for name, request := range map[string]any{
-		"an entry of a type of old":  entry(raft.Log{Type: raft.LogAddPeerDeprecated}),
-		"an entry of no type":        entry(raft.Log{Type: 17}),
-		"a damaged configuration":    entry(raft.Log{Type: raft.LogConfiguration, Data: []byte{0xc1}}),
-		"a large configuration":      entry(raft.Log{Type: raft.LogConfiguration, Data: bytes.Repeat([]byte{0xc0}, maxServers+1)}),
-		"many entries":               &raft.AppendEntriesRequest{RPCHeader: exampleHeader, Entries: slices.Repeat([]*raft.Log{{}}, maxCount+1)},
-		"a long id":                  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ID: make([]byte, maxText+1)}},
-		"a snapshot's configuration": &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Configuration: []byte{0xc1}},
-		"a snapshot of old":          &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, Configuration: raft.EncodeConfiguration(raft.Configuration{})},
+		"an entry of a type of old": entry(raft.Log{Type: raft.LogAddPeerDeprecated}),
+		"an entry of no type":       entry(raft.Log{Type: 17}),
+		"a damaged configuration":   entry(raft.Log{Type: raft.LogConfiguration, Data: []byte{0xc1}}),
+		"a large configuration": entry(raft.Log{Type: raft.LogConfiguration,
+			Data: bytes.Repeat([]byte{0xc0}, maxServers+1)}),
+		"many entries": &raft.AppendEntriesRequest{RPCHeader: exampleHeader,
+			Entries: slices.Repeat([]*raft.Log{{}}, maxCount+1)},
+		"a long id": &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ID: make([]byte,
+			maxText+1)}},
+		"a snapshot's configuration": &raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
+			SnapshotVersion: 1, Configuration: []byte{0xc1}},
+		"a snapshot of old": &raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
+			Configuration: raft.EncodeConfiguration(raft.Configuration{})},
 	} {
 		b, err := encodeRequest(nil, request)
 		if err != nil {
@@ -143,14 +159,16 @@ func TestMessagesAreBounded(t *testing.T) {
 		}
 	}
 	for _, head := range []string{"\x00\x00\x00\x00\x01", "\x04\x10\x00\x01\x01", "\xff\xff\xff\xff\x01"} {
-		if _, _, err := readMessage(bufio.NewReader(strings.NewReader(head)), maxMessage, func() {}); err != errMessage {
+		if _, _, err := readMessage(bufio.NewReader(strings.NewReader(head)), maxMessage,
+			func() {}); err != errMessage {
 			t.Errorf("%x: %v", head, err)
 		}
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 20 {
-		_, _, err := readMessage(bufio.NewReader(strings.NewReader("\x04\x00\x00\x00\x01 and no more")), maxMessage, func() {})
+		_, _, err := readMessage(bufio.NewReader(strings.NewReader("\x04\x00\x00\x00\x01 and no more")),
+			maxMessage, func() {})
 		if err != io.ErrUnexpectedEOF {
 			t.Fatal(err)
 		}
@@ -193,7 +211,8 @@ func FuzzMessage(f *testing.F) {
 			if decodeResponse(kind, body, into) != nil {
 				continue
 			}
-			if again, err := encodeResponse(nil, raft.RPCResponse{Response: into}); err != nil || !bytes.Equal(again[5:], body) {
+			if again, err := encodeResponse(nil, raft.RPCResponse{Response: into}); err != nil ||
+				!bytes.Equal(again[5:], body) {
 				t.Errorf("%x becomes %x: %v", body, again, err)
 			}
 		}
@@ -241,7 +260,8 @@ func FuzzHandshake(f *testing.F) {
 		if c, _, err := n.examine(in, in, make([]byte, 32)); err == nil || c != nil {
 			t.Error("a listener lets a stranger in")
 		}
-		if out := in.out.Bytes(); len(out) > greetingSize && !bytes.Equal(out[greetingSize:], make([]byte, proofSize+answerSize)) {
+		if out := in.out.Bytes(); len(out) > greetingSize &&
+			!bytes.Equal(out[greetingSize:], make([]byte, proofSize+answerSize)) {
 			t.Errorf("a stranger learns %x", out)
 		}
 		if read := len(b) - in.in.Len(); read > greetingSize+proofSize+helloSize {

@@ -38,8 +38,8 @@ func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
 	return progress
 }
 
-// Silence has a leader say nothing to those that follow it, or ends that, and returns what was so before: they
-// elect another one.
+// Silence has a leader say nothing to those that follow it, or ends that, and returns what was so
+// before: they elect another one.
 func (t *Transport) Silence(silent bool) (was bool) { return t.silent.Swap(silent) }
 
 // errSilent is why nothing is sent.
@@ -63,7 +63,8 @@ type Heard struct {
 	Begun bool
 }
 
-// Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log several times a second.
+// Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log
+// several times a second.
 func (t *Transport) Heard() Heard {
 	if h := t.heard.Load(); h != nil {
 		return *h
@@ -71,7 +72,8 @@ func (t *Transport) Heard() Heard {
 	return Heard{}
 }
 
-// hears notes what a leader says of the log, whether or not this node could take in the entries that came with it.
+// hears notes what a leader says of the log, whether or not this node could take in the entries
+// that came with it.
 func (t *Transport) hears(request any, answer raft.RPCResponse) {
 	a, ok := request.(*raft.AppendEntriesRequest)
 	said, answered := answer.Response.(*raft.AppendEntriesResponse)
@@ -85,5 +87,7 @@ func hasBegun(a *raft.AppendEntriesRequest) bool {
 	if a.PrevLogTerm == a.Term {
 		return a.PrevLogEntry <= a.LeaderCommitIndex
 	}
-	return slices.ContainsFunc(a.Entries, func(e *raft.Log) bool { return e.Term == a.Term && e.Index <= a.LeaderCommitIndex })
+	return slices.ContainsFunc(a.Entries, func(e *raft.Log) bool {
+		return e.Term == a.Term && e.Index <= a.LeaderCommitIndex
+	})
 }

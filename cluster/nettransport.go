@@ -89,13 +89,15 @@ var (
 	_ raft.WithClose   = (*Transport)(nil)
 )
 
-// Transport returns the way for one of this node's Raft groups, KindRaft or KindMeta, whose ServerIDs are node ids and whose
-// ServerAddresses are HOST:PORT of cluster ports. local is how the others reach this
-// node; timeout is how long a peer may take for a message and its answer, and as long
-// again for each MiB of it. Raft closes the Transport.
+// Transport returns the way for one of this node's Raft groups, KindRaft or KindMeta, whose
+// ServerIDs are node ids and whose ServerAddresses are HOST:PORT of cluster ports. local is how the
+// others reach this node; timeout is how long a peer may take for a message and its answer, and as
+// long again for each MiB of it. Raft closes the Transport.
 func (n *Net) Transport(kind byte, local string, timeout time.Duration) *Transport {
-	t := &Transport{net: n, kind: kind, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
-		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}, progress: map[raft.ServerID]PeerProgress{}}
+	t := &Transport{net: n, kind: kind, local: raft.ServerAddress(local), timeout: timeout,
+		requests: make(chan raft.RPC),
+		idle:     map[peer][]*raftConn{}, open: map[io.Closer]struct{}{},
+		progress: map[raft.ServerID]PeerProgress{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	n.Handle(kind, t.serve)
 	return t
@@ -151,13 +153,15 @@ func (t *Transport) settled() error {
 }
 
 // RequestVote is raft.Transport's.
-func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest,
+func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress,
+	request *raft.RequestVoteRequest,
 	into *raft.RequestVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // RequestPreVote is raft.WithPreVote's.
-func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestPreVoteRequest,
+func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress,
+	request *raft.RequestPreVoteRequest,
 	into *raft.RequestPreVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
@@ -169,7 +173,8 @@ func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, req
 }
 
 // InstallSnapshot is raft.Transport's.
-func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest,
+func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress,
+	request *raft.InstallSnapshotRequest,
 	into *raft.InstallSnapshotResponse, data io.Reader) error {
 	to := peer{id, address}
 	content, err := io.ReadAll(io.LimitReader(data, maxKept))
@@ -201,12 +206,14 @@ func (t *Transport) awaitFiles(p peer, term uint64) bool {
 const filesPeriod = 500 * time.Millisecond
 
 // AppendEntries is raft.Transport's.
-func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,
+func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress,
+	request *raft.AppendEntriesRequest,
 	into *raft.AppendEntriesResponse) error {
 	to, timeout := peer{id, address}, t.shorten(request)
 	for {
 		err := t.call(to, request, into, nil, timeout)
-		if err == nil || saysNothing(request) || errors.As(err, new(remoteError)) || !t.awaitAnswer(to, request.Term) {
+		if err == nil || saysNothing(request) || errors.As(err, new(remoteError)) ||
+			!t.awaitAnswer(to, request.Term) {
 			return err
 		}
 	}
@@ -261,7 +268,8 @@ func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
 }
 
 // answered notes that a peer has answered a request that was sent at this time or later.
-func (t *Transport) answered(c *raftConn, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+func (t *Transport) answered(c *raftConn, sent time.Time, request *raft.AppendEntriesRequest,
+	answer *raft.AppendEntriesResponse) {
 	id := c.peer.id
 	t.mu.Lock()
 	p := t.progress[id]
@@ -339,7 +347,8 @@ func (t *Transport) connect(p peer, deadline time.Time) (c *raftConn, kept bool,
 	if !t.own(conn) {
 		return nil, false, net.ErrClosed
 	}
-	return &raftConn{Conn: conn, peer: p, starts: conn.(*peerConn).peer.starts, r: bufio.NewReader(conn)}, false, nil
+	return &raftConn{Conn: conn, peer: p, starts: conn.(*peerConn).peer.starts, r: bufio.NewReader(conn)},
+		false, nil
 }
 
 // own has Close close a connection; if that has been called, it does so itself.
@@ -430,7 +439,9 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 // next reads a request and has Raft answer it.
 func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raft.RPCResponse, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
-	kind, body, err := readMessage(r, maxMessage, func() { _ = c.SetReadDeadline(time.Now().Add(messageTimeout)) })
+	kind, body, err := readMessage(r, maxMessage, func() {
+		_ = c.SetReadDeadline(time.Now().Add(messageTimeout))
+	})
 	if err != nil {
 		return answer, err
 	}
@@ -492,12 +503,14 @@ func (t *Transport) isHeartbeat(request any) bool {
 }
 
 // AppendEntriesPipeline is raft.Transport's.
-func (t *Transport) AppendEntriesPipeline(id raft.ServerID, address raft.ServerAddress) (raft.AppendPipeline, error) {
+func (t *Transport) AppendEntriesPipeline(id raft.ServerID, address raft.ServerAddress) (raft.AppendPipeline,
+	error) {
 	c, _, err := t.connect(peer{id, address}, time.Now().Add(t.timeout))
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{t: t, c: c, sent: make(chan *future), answers: make(chan raft.AppendFuture), done: make(chan struct{})}
+	p := &pipeline{t: t, c: c, sent: make(chan *future), answers: make(chan raft.AppendFuture),
+		done: make(chan struct{})}
 	go p.receive()
 	return p, nil
 }

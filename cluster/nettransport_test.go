@@ -52,20 +52,23 @@ func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 			t.Fatal(err)
 		}
 		f.listens(l.Addr().String(), name)
-		n, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID(name), Format: 1}, Secret: testSecret, Dial: f.dialer(name)})
+		n, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID(name), Format: 1},
+			Secret: testSecret, Dial: f.dialer(name)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { n.Close() })
 		node := &testNode{id: raft.ServerID(testID(name)), net: n}
 		node.transport = n.Transport(KindRaft, n.Addr().String(), 500*time.Millisecond)
-		configuration.Servers = append(configuration.Servers, raft.Server{ID: node.id, Address: node.transport.LocalAddr()})
+		configuration.Servers = append(configuration.Servers,
+			raft.Server{ID: node.id, Address: node.transport.LocalAddr()})
 		nodes[name] = node
 	}
 	for _, node := range nodes {
 		c := raft.DefaultConfig()
 		c.LocalID, c.Logger = node.id, hclog.NewNullLogger()
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 300*time.Millisecond
+		c.HeartbeatTimeout, c.ElectionTimeout = 500*time.Millisecond, 500*time.Millisecond
+		c.LeaderLeaseTimeout = 300 * time.Millisecond
 		logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 		if err := raft.BootstrapCluster(c, logs, logs, snapshots, node.transport, configuration); err != nil {
 			t.Fatal(err)
@@ -117,7 +120,8 @@ func TestRaftOverNet(t *testing.T) {
 	nodes := startNodes(t, &f, names...)
 	name, first := leader(t, nodes, names...)
 	for i := range 200 {
-		if err := first.raft.Apply(fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 10_000)), time.Minute).Error(); err != nil {
+		if err := first.raft.Apply(fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 10_000)),
+			time.Minute).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +154,8 @@ func TestKeptConnections(t *testing.T) {
 	go obey(to)
 	for i := range 5 {
 		var response raft.AppendEntriesResponse
-		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 7), &response); err != nil || response.Term != 7 {
+		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 7),
+			&response); err != nil || response.Term != 7 {
 			t.Fatalf("%d: %+v %v", i, response, err)
 		}
 		f.reset("1", "2")
@@ -159,7 +164,8 @@ func TestKeptConnections(t *testing.T) {
 
 // heartbeat is what a leader of this term sends.
 func heartbeat(leader string, term uint64) *raft.AppendEntriesRequest {
-	return &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID(leader)), Addr: []byte("x")}, Term: term}
+	return &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3,
+		ID: []byte(testID(leader)), Addr: []byte("x")}, Term: term}
 }
 
 // TestAnswers brings back errors, and all kinds of answers.
@@ -187,17 +193,22 @@ func TestAnswers(t *testing.T) {
 			return from.AppendEntries(id, at, heartbeat("1", 1), into.(*raft.AppendEntriesResponse))
 		},
 		func(into any) error {
-			return from.RequestVote(id, at, &raft.RequestVoteRequest{RPCHeader: exampleHeader}, into.(*raft.RequestVoteResponse))
+			return from.RequestVote(id, at, &raft.RequestVoteRequest{RPCHeader: exampleHeader},
+				into.(*raft.RequestVoteResponse))
 		},
 		func(into any) error {
-			return from.RequestPreVote(id, at, &raft.RequestPreVoteRequest{RPCHeader: exampleHeader}, into.(*raft.RequestPreVoteResponse))
+			return from.RequestPreVote(id, at, &raft.RequestPreVoteRequest{RPCHeader: exampleHeader},
+				into.(*raft.RequestPreVoteResponse))
 		},
 		func(into any) error {
-			return from.InstallSnapshot(id, at, &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Size: 5,
-				Configuration: raft.EncodeConfiguration(raft.Configuration{})}, into.(*raft.InstallSnapshotResponse), strings.NewReader("state"))
+			return from.InstallSnapshot(id, at,
+				&raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Size: 5,
+					Configuration: raft.EncodeConfiguration(raft.Configuration{})},
+				into.(*raft.InstallSnapshotResponse), strings.NewReader("state"))
 		},
 		func(into any) error {
-			return from.TimeoutNow(id, at, &raft.TimeoutNowRequest{RPCHeader: exampleHeader}, into.(*raft.TimeoutNowResponse))
+			return from.TimeoutNow(id, at, &raft.TimeoutNowRequest{RPCHeader: exampleHeader},
+				into.(*raft.TimeoutNowResponse))
 		},
 	} {
 		want := exampleResponses()[i]
@@ -205,7 +216,8 @@ func TestAnswers(t *testing.T) {
 			answers <- raft.RPCResponse{Response: want, Error: failure}
 			got := reflect.New(reflect.TypeOf(want).Elem()).Interface()
 			err := call(got)
-			if failure == nil && (err != nil || !reflect.DeepEqual(got, want)) || failure != nil && (err == nil || err.Error() != "no") {
+			if failure == nil && (err != nil || !reflect.DeepEqual(got, want)) || failure != nil &&
+				(err == nil || err.Error() != "no") {
 				t.Errorf("%T: %+v %v", want, got, err)
 			}
 		}
@@ -220,13 +232,16 @@ func TestWrongNode(t *testing.T) {
 	_, to := startTransport(t, "2", NetOptions{})
 	go obey(to)
 	var response raft.AppendEntriesResponse
-	if err := from.AppendEntries(raft.ServerID(testID("3")), to.LocalAddr(), heartbeat("1", 1), &response); err == nil {
+	if err := from.AppendEntries(raft.ServerID(testID("3")), to.LocalAddr(), heartbeat("1", 1),
+		&response); err == nil {
 		t.Error("a node answers for another that had its address")
 	}
-	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("3", 1), &response); err == nil {
+	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("3", 1),
+		&response); err == nil {
 		t.Error("a node speaks for another")
 	}
-	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), &response); err != nil {
+	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1),
+		&response); err != nil {
 		t.Error(err)
 	}
 }
@@ -272,7 +287,8 @@ func TestHeartbeats(t *testing.T) {
 		{with(func(r *raft.AppendEntriesRequest) { r.Entries = []*raft.Log{{Index: 1}} }), "main"},
 	} {
 		var response raft.AppendEntriesResponse
-		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), c.request, &response); err != nil {
+		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), c.request,
+			&response); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-way; got != c.want {
@@ -380,19 +396,22 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 	f.listens(string(to.LocalAddr()), "2")
 	waits := make(chan bool, 1)
 	var leads atomic.Bool
-	from.raft.Store(&watcher{term: func() uint64 { return 7 }, answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
-		select {
-		case waits <- p.id == id && term == 7:
-		default:
-		}
-		return leads.Load()
-	}})
+	from.raft.Store(&watcher{term: func() uint64 { return 7 },
+		answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
+			select {
+			case waits <- p.id == id && term == 7:
+			default:
+			}
+			return leads.Load()
+		}})
 	entries := heartbeat("1", 7)
 	entries.PrevLogEntry, entries.PrevLogTerm = 1, 7
 	send := func() (ended chan error) {
 		ended = make(chan error, 1)
 		f.isolate("1", "2")
-		go func() { ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse)) }()
+		go func() {
+			ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse))
+		}()
 		return ended
 	}
 	wait := func(ended chan error) {
@@ -473,7 +492,8 @@ func TestCloseEndsWaiting(t *testing.T) {
 	net, to := startTransport(t, "2", NetOptions{})
 	failed := make(chan error)
 	go func() {
-		failed <- from.RequestVote(raft.ServerID(testID("2")), to.LocalAddr(), &raft.RequestVoteRequest{RPCHeader: exampleHeader}, new(raft.RequestVoteResponse))
+		failed <- from.RequestVote(raft.ServerID(testID("2")), to.LocalAddr(),
+			&raft.RequestVoteRequest{RPCHeader: exampleHeader}, new(raft.RequestVoteResponse))
 	}()
 	rpc := <-to.Consumer()
 	if err := to.Close(); err != nil {
@@ -519,14 +539,16 @@ func TestBatchesAreBounded(t *testing.T) {
 			return r
 		}
 		alone, piped := request(), request()
-		if err := from.AppendEntries(id, to.LocalAddr(), alone, new(raft.AppendEntriesResponse)); err != nil || len(alone.Entries) != c.want {
+		if err := from.AppendEntries(id, to.LocalAddr(), alone,
+			new(raft.AppendEntriesResponse)); err != nil || len(alone.Entries) != c.want {
 			t.Errorf("%v: %d entries are sent: %v", c.sizes, len(alone.Entries), err)
 		}
 		if _, err := p.AppendEntries(piped, new(raft.AppendEntriesResponse)); err != nil {
 			t.Fatal(err)
 		}
 		if f := <-p.Consumer(); f.Error() != nil || len(f.Request().Entries) != c.want {
-			t.Errorf("%v: %d entries are sent in a pipeline: %v", c.sizes, len(f.Request().Entries), f.Error())
+			t.Errorf("%v: %d entries are sent in a pipeline: %v", c.sizes, len(f.Request().Entries),
+				f.Error())
 		}
 		if got := from.Progress()[id].Index; got != 10+uint64(c.want) {
 			t.Errorf("%v: the peer has the log up to %d", c.sizes, got)
@@ -541,15 +563,17 @@ func TestRemovedNode(t *testing.T) {
 	var removed atomic.Bool
 	lines := new(logged)
 	_, from := startTransport(t, "1", NetOptions{})
-	_, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil)), Admit: func(Identity, byte) error {
-		if removed.Load() {
-			return errors.New("it is no member")
-		}
-		return nil
-	}})
+	_, to := startTransport(t, "2",
+		NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil)), Admit: func(Identity, byte) error {
+			if removed.Load() {
+				return errors.New("it is no member")
+			}
+			return nil
+		}})
 	go obey(to)
 	for range 2 {
-		err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), new(raft.AppendEntriesResponse))
+		err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1),
+			new(raft.AppendEntriesResponse))
 		if (err != nil) != removed.Load() {
 			t.Errorf("removed %v: %v", removed.Load(), err)
 		}
@@ -576,8 +600,10 @@ func TestFilesAreAwaited(t *testing.T) {
 	})
 	install := func() error {
 		var answer raft.InstallSnapshotResponse
-		err := from.InstallSnapshot(raft.ServerID(testID("2")), to.LocalAddr(), &raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
-			SnapshotVersion: 1, Size: 5, Configuration: raft.EncodeConfiguration(raft.Configuration{})}, &answer, strings.NewReader("state"))
+		err := from.InstallSnapshot(raft.ServerID(testID("2")), to.LocalAddr(),
+			&raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
+				SnapshotVersion: 1, Size: 5, Configuration: raft.EncodeConfiguration(raft.Configuration{})},
+			&answer, strings.NewReader("state"))
 		if err == nil && !answer.Success {
 			t.Error("no success")
 		}

@@ -49,15 +49,15 @@ type Options struct {
 	// ComeBackAfter is how long the node that is meant to lead must have been well, and another
 	// have led, until leadership returns to it. Default 30 s.
 	ComeBackAfter time.Duration
-	// SnapshotEvery is the number of entries after which Raft trims its log, and Trailing the number of entries
-	// that stay for followers that are behind. Defaults 8192 and 65536.
+	// SnapshotEvery is the number of entries after which Raft trims its log, and Trailing the
+	// number of entries that stay for followers that are behind. Defaults 8192 and 65536.
 	SnapshotEvery, Trailing uint64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Fatal is called when the process must end (G8).
 	Fatal func(error)
-	// DiskHangs is called a few times a second while the disk has not answered for so long that another node is to lead. It
-	// waits for nothing. nil: there is nothing else to silence.
+	// DiskHangs is called a few times a second while the disk has not answered for so long that
+	// another node is to lead. It waits for nothing. nil: there is nothing else to silence.
 	DiskHangs func()
 }
 
@@ -140,7 +140,10 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), toBegin: make(chan struct{}, 1), handing: make(chan struct{}, 1), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(),
+		begun: make(chan struct{}), stop: make(chan struct{}), toBegin: make(chan struct{}, 1),
+		handing: make(chan struct{}, 1), elected: make(chan bool, 16),
+		observed: make(chan raft.Observation, 1)}
 	n.refusalLimit = refusalLimit(o)
 	n.back.wishes = make(chan string, 1)
 	n.skew.Store(unknownSkew)
@@ -160,7 +163,8 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail, Lost: n.lost}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail,
+		Lost: n.lost}
 	err = n.beginLog(entries)
 	if err == nil && o.Alone {
 		err = n.standAlone(entries)
@@ -189,7 +193,8 @@ func Start(o Options) (*Node, error) {
 
 func (n *Node) startRaft(entries *LogStore) error {
 	c := raftConfig(n.o.ID, n.o.Timeout, electionPart, leasePart, leasePart/4, n.elected, n.o.Logger)
-	c.SnapshotThreshold, c.TrailingLogs = cmp.Or(n.o.SnapshotEvery, snapshotEvery), cmp.Or(n.o.Trailing, trailing)
+	c.SnapshotThreshold, c.TrailingLogs = cmp.Or(n.o.SnapshotEvery, snapshotEvery),
+		cmp.Or(n.o.Trailing, trailing)
 	c.SnapshotInterval = 10 * time.Second
 	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
 	c.MaxAppendEntries = 64
@@ -204,7 +209,8 @@ func (n *Node) startRaft(entries *LogStore) error {
 		err = beginGroup(c, entries, n.o.Stable, n.transport)
 	}
 	if err == nil {
-		n.raft, err = raft.NewRaft(c, machine{n}, entries, numbers{n.o.Stable, n.fail}, n.o.Stable, n.transport)
+		n.raft, err = raft.NewRaft(c, machine{n}, entries, numbers{n.o.Stable, n.fail}, n.o.Stable,
+			n.transport)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
@@ -243,7 +249,8 @@ func (n *Node) beginLog(entries *LogStore) error {
 		return err
 	}
 	n.log.SetApplied(foundedAt - 1)
-	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(meta.Configuration)})
+	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration,
+		Data: raft.EncodeConfiguration(meta.Configuration)})
 	n.log.SetApplied(foundedAt)
 	return err
 }
@@ -280,7 +287,8 @@ func (n *Node) watch() {
 			n.log.dropQueue()
 		case o := <-n.observed:
 			if leader := o.Data.(raft.LeaderObservation); leader.LeaderID == "" {
-				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason", n.whyLeaderless())
+				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason",
+					n.whyLeaderless())
 			}
 			n.changed()
 		}
@@ -365,15 +373,18 @@ func (n *Node) Status() Status {
 	_, leader := n.raft.LeaderWithID()
 	return Status{
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
-		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Heard: n.transport.Heard(), Contact: n.raft.LastContact(),
+		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(),
+		Heard: n.transport.Heard(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
-		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Doubts(),
+		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(),
+		LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Doubts(),
 	}
 }
 
-// applied returns up to which entry this node has applied the log. Some entries concern only Raft itself, which does not
-// hand them on: with nothing else behind the last one that was, they count as applied.
+// applied returns up to which entry this node has applied the log. Some entries concern only Raft
+// itself, which does not hand them on: with nothing else behind the last one that was, they count
+// as applied.
 func (n *Node) applied() uint64 {
 	at, end := n.log.Applied(), n.raft.AppliedIndex()
 	if end > at+maxBetween {

@@ -34,7 +34,8 @@ type Origin struct {
 
 // originOf returns what a backup of a node is of.
 func originOf(c Configuration, shard, node string) Origin {
-	o := Origin{Cluster: c.Cluster, Version: c.Version, Format: c.Format, Partitions: c.Partitions, Shards: slices.Clone(c.Shards), Shard: shard, Node: node}
+	o := Origin{Cluster: c.Cluster, Version: c.Version, Format: c.Format, Partitions: c.Partitions,
+		Shards: slices.Clone(c.Shards), Shard: shard, Node: node}
 	for i := range o.Shards {
 		o.Shards[i].Founder = ""
 	}
@@ -65,8 +66,10 @@ func decodeOrigin(b []byte) (*Origin, error) {
 	switch canonical, err := o.encode(); {
 	case err != nil || !bytes.Equal(canonical, b):
 		return nil, invalid("what the backup is of is not in its canonical form")
-	case !validID(o.Cluster) || !validID(o.Node) || o.Version == 0 || o.Format < 1 || !validPartitions(o.Partitions) || len(o.Shards) > MaxMembers:
-		return nil, invalid("what the backup is of: the cluster %.50q, version %d, of %d partitions", o.Cluster, o.Version, o.Partitions)
+	case !validID(o.Cluster) || !validID(o.Node) || o.Version == 0 || o.Format < 1 ||
+		!validPartitions(o.Partitions) || len(o.Shards) > MaxMembers:
+		return nil, invalid("what the backup is of: the cluster %.50q, version %d, of %d partitions",
+			o.Cluster, o.Version, o.Partitions)
 	case !slices.ContainsFunc(o.Shards, func(s Shard) bool { return s.ID == o.Shard }):
 		return nil, invalid("the backup is of the shard %.50q, which is none of its cluster", o.Shard)
 	}
@@ -74,10 +77,11 @@ func decodeOrigin(b []byte) (*Origin, error) {
 }
 
 // errMoved fails a backup that has perhaps not what it says it has.
-var errMoved = errors.New("partitions of the shard have moved during the backup: try again when status shows no moves")
+var errMoved = errors.New("partitions of the shard have moved during the backup: try again when status " +
+	"shows no moves")
 
-// Describe is what store.DescribeBackups needs to say of which shard this member's backups are. Moves that the node has
-// not heard of yet are asked for, if that is possible.
+// Describe is what store.DescribeBackups needs to say of which shard this member's backups are.
+// Moves that the node has not heard of yet are asked for, if that is possible.
 func (a *Admin) Describe() func() ([]byte, error) {
 	before, _ := a.configuration()
 	self := before.Member(a.Node.o.ID)
@@ -105,7 +109,8 @@ type Backup struct {
 	Dir string `json:"dir"`
 	// Copy names it: two that are different have different ones.
 	Copy string `json:"copy"`
-	// Partitions is how many the data is divided into, Seed tells hash seeds apart without telling what they are.
+	// Partitions is how many the data is divided into, Seed tells hash seeds apart without telling
+	// what they are.
 	Partitions int    `json:"partitions"`
 	Seed       string `json:"seed"`
 	// Origin is nil if the backup does not say what it is of.
@@ -114,7 +119,8 @@ type Backup struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// FindBackups returns the backup in dir, or those in its directories, by ascending name; none if there is none.
+// FindBackups returns the backup in dir, or those in its directories, by ascending name; none if
+// there is none.
 func FindBackups(fsys vfs.FS, dir string) (found []Backup, err error) {
 	one, err := readBackup(fsys, dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -150,18 +156,20 @@ func readBackup(fsys vfs.FS, dir string) (b Backup, err error) {
 		b.Origin, err = decodeOrigin(origin)
 	}
 	if err == nil && b.Origin != nil && b.Origin.Partitions != meta.Partitions {
-		err = invalid("the backup is of a cluster with %d partitions, and has %d", b.Origin.Partitions, meta.Partitions)
+		err = invalid("the backup is of a cluster with %d partitions, and has %d", b.Origin.Partitions,
+			meta.Partitions)
 	}
 	if err != nil {
 		b.Fault, b.Origin = err.Error(), nil
 	}
 	seed := sha256.Sum256(append([]byte("hash seed"), meta.Seed[:]...))
-	b.Copy, b.Partitions, b.Seed = fmt.Sprintf("%x-%x", meta.ID, meta.Incarnation), meta.Partitions, fmt.Sprintf("%x", seed[:4])
+	b.Copy, b.Partitions, b.Seed = fmt.Sprintf("%x-%x", meta.ID, meta.Incarnation), meta.Partitions,
+		fmt.Sprintf("%x", seed[:4])
 	return b, err
 }
 
-// Gather returns the backups of the shards of one cluster in the order of its shards, and every reason why they
-// are not all of it, each partition once.
+// Gather returns the backups of the shards of one cluster in the order of its shards, and every
+// reason why they are not all of it, each partition once.
 func Gather(all []Backup) (parts []Backup, faults []error) {
 	refuse := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	var newest *Origin
@@ -173,14 +181,19 @@ func Gather(all []Backup) (parts []Backup, faults []error) {
 		case b.Fault != "":
 			refuse("%s: %s", b.Dir, b.Fault)
 		case b.Origin == nil:
-			refuse("%s does not say of which shard it is: it is a backup of a single server, or of an older program", b.Dir)
+			refuse("%s does not say of which shard it is: it is a backup of a single server, or of an "+
+				"older program", b.Dir)
 		case newest != nil && b.Origin.Cluster != newest.Cluster:
-			refuse("%s is of the cluster %.8s, and %s of the cluster %.8s", b.Dir, b.Origin.Cluster, parts[0].Dir, newest.Cluster)
+			refuse("%s is of the cluster %.8s, and %s of the cluster %.8s", b.Dir, b.Origin.Cluster,
+				parts[0].Dir, newest.Cluster)
 		case newest != nil && (b.Partitions != parts[0].Partitions || b.Seed != parts[0].Seed):
-			refuse("%s and %s are not of the same data: the number of partitions or the hash seed is another", b.Dir, parts[0].Dir)
+			refuse("%s and %s are not of the same data: the number of partitions or the hash seed is another",
+				b.Dir, parts[0].Dir)
 		default:
-			if j := slices.IndexFunc(parts, func(o Backup) bool { return o.Origin.Shard == b.Origin.Shard }); j >= 0 {
-				refuse("%s and %s are both of the shard %.8s: leave one of them there", parts[j].Dir, b.Dir, b.Origin.Shard)
+			if j := slices.IndexFunc(parts,
+				func(o Backup) bool { return o.Origin.Shard == b.Origin.Shard }); j >= 0 {
+				refuse("%s and %s are both of the shard %.8s: leave one of them there", parts[j].Dir, b.Dir,
+					b.Origin.Shard)
 				continue
 			}
 			if parts = append(parts, b); newest == nil || b.Origin.Version > newest.Version {
@@ -231,11 +244,13 @@ func uncovered(newest *Origin, parts []Backup) (faults []error) {
 		which, them := named(at[s])
 		switch {
 		case s.second != "":
-			faults = append(faults, fmt.Errorf("%s moved between the backups: %s and %s both have %s", which, s.first, s.second, them))
+			faults = append(faults, fmt.Errorf("%s moved between the backups: %s and %s both have %s", which,
+				s.first, s.second, them))
 		case has:
 			faults = append(faults, fmt.Errorf("%s moved between the backups: none has %s", which, them))
 		default:
-			faults = append(faults, fmt.Errorf("no backup has %s: that of the shard %.8s is missing", which, s.missing))
+			faults = append(faults, fmt.Errorf("no backup has %s: that of the shard %.8s is missing", which,
+				s.missing))
 		}
 	}
 	return faults

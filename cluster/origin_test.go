@@ -14,16 +14,18 @@ var shardA, shardB = strings.Repeat("a", 40), strings.Repeat("b", 40)
 
 // backupsOf are those of two shards with eight partitions each.
 func backupsOf() (all []Backup) {
-	shards := []Shard{{ID: shardA, Epoch: 1, Partitions: []Range{{0, 7}}}, {ID: shardB, Epoch: 1, Partitions: []Range{{8, 15}}}}
+	shards := []Shard{{ID: shardA, Epoch: 1, Partitions: []Range{{0, 7}}}, {ID: shardB, Epoch: 1,
+		Partitions: []Range{{8, 15}}}}
 	for i, name := range []string{"a", "b"} {
-		all = append(all, Backup{Dir: name, Copy: name, Partitions: 16, Seed: "s", Origin: &Origin{Cluster: id(1000), Version: 7, Format: 1,
-			Partitions: 16, Shards: slices.Clone(shards), Shard: shards[i].ID, Node: id(10 + i)}})
+		all = append(all, Backup{Dir: name, Copy: name, Partitions: 16, Seed: "s",
+			Origin: &Origin{Cluster: id(1000), Version: 7, Format: 1,
+				Partitions: 16, Shards: slices.Clone(shards), Shard: shards[i].ID, Node: id(10 + i)}})
 	}
 	return all
 }
 
-// TestBackupsAreGathered: backups of shards are taken if they have each partition of one cluster once, and all
-// reasons against them are told at once.
+// TestBackupsAreGathered: backups of shards are taken if they have each partition of one cluster
+// once, and all reasons against them are told at once.
 func TestBackupsAreGathered(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -31,7 +33,8 @@ func TestBackupsAreGathered(t *testing.T) {
 		want   []string
 	}{
 		{"all", func(all []Backup) []Backup { return all }, nil},
-		{"in another order, seen by two nodes", func(all []Backup) []Backup { return []Backup{all[1], all[0], all[1]} }, nil},
+		{"in another order, seen by two nodes",
+			func(all []Backup) []Backup { return []Backup{all[1], all[0], all[1]} }, nil},
 		{"a newer one", func(all []Backup) []Backup { all[1].Origin.Version = 9; return all }, nil},
 		{"one is missing", func(all []Backup) []Backup { return all[:1] },
 			[]string{"no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
@@ -45,24 +48,36 @@ func TestBackupsAreGathered(t *testing.T) {
 			again.Copy = "c"
 			return append(all, again)
 		}, []string{"a is not the same backup on all machines"}},
-		{"another cluster", func(all []Backup) []Backup { all[1].Origin.Cluster = strings.Repeat("c", 40); return all },
-			[]string{"b is of the cluster cccccccc, and a of the cluster 00000000", "no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
+		{"another cluster", func(all []Backup) []Backup {
+			all[1].Origin.Cluster = strings.Repeat("c", 40)
+			return all
+		},
+			[]string{"b is of the cluster cccccccc, and a of the cluster 00000000",
+				"no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
 		{"another seed", func(all []Backup) []Backup { all[1].Seed = "other"; return all },
-			[]string{"b and a are not of the same data: the number of partitions or the hash seed is another", "no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
+			[]string{"b and a are not of the same data: the number of partitions or the hash seed is another",
+				"no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
 		{"another number of partitions", func(all []Backup) []Backup { all[1].Partitions = 32; return all },
-			[]string{"b and a are not of the same data: the number of partitions or the hash seed is another", "no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
+			[]string{"b and a are not of the same data: the number of partitions or the hash seed is another",
+				"no backup has partitions 8 to 15: that of the shard bbbbbbbb is missing"}},
 		{"a single server's", func(all []Backup) []Backup { all[0].Origin = nil; return all },
-			[]string{"a does not say of which shard it is: it is a backup of a single server, or of an older program", "no backup has partitions 0 to 7: that of the shard aaaaaaaa is missing"}},
-		{"a damaged one", func(all []Backup) []Backup { all[0].Origin, all[0].Fault = nil, "damaged"; return all },
+			[]string{"a does not say of which shard it is: it is a backup of a single server, or of an " +
+				"older program", "no backup has partitions 0 to 7: that of the shard aaaaaaaa is missing"}},
+		{"a damaged one", func(all []Backup) []Backup {
+			all[0].Origin, all[0].Fault = nil, "damaged"
+			return all
+		},
 			[]string{"a: damaged", "no backup has partitions 0 to 7: that of the shard aaaaaaaa is missing"}},
 		{"moved there before", func(all []Backup) []Backup {
 			all[1].Origin.Version = 8
-			all[1].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}, {6, 6}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 5}, {7, 15}}}}
+			all[1].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}, {6, 6}}},
+				{ID: shardB, Epoch: 2, Partitions: []Range{{5, 5}, {7, 15}}}}
 			return all
 		}, []string{"partitions 5, 7 moved between the backups: a and b both have them"}},
 		{"moved away before", func(all []Backup) []Backup {
 			all[0].Origin.Version = 8
-			all[0].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 15}}}}
+			all[0].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}}}, {ID: shardB,
+				Epoch: 2, Partitions: []Range{{5, 15}}}}
 			return all
 		}, []string{"partitions 5 to 7 moved between the backups: none has them"}},
 		{"none", func([]Backup) []Backup { return nil }, nil},
@@ -76,7 +91,8 @@ func TestBackupsAreGathered(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if len(faults) == 0 && tt.name != "none" && (len(parts) != 2 || parts[0].Dir != "a" || parts[1].Dir != "b") {
+			if len(faults) == 0 && tt.name != "none" &&
+				(len(parts) != 2 || parts[0].Dir != "a" || parts[1].Dir != "b") {
 				t.Errorf("the parts are %+v", parts)
 			}
 		})
@@ -128,8 +144,8 @@ func FuzzOrigin(f *testing.F) {
 	})
 }
 
-// TestRestoredShardBeginsItself: a node that has the backup of one shard of several begins that one and no other,
-// of the same data, and no cluster of its own.
+// TestRestoredShardBeginsItself: a node that has the backup of one shard of several begins that one
+// and no other, of the same data, and no cluster of its own.
 func TestRestoredShardBeginsItself(t *testing.T) {
 	root := t.TempDir()
 	backup, dir := filepath.Join(root, "backup"), filepath.Join(root, "d")
@@ -140,7 +156,8 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 	s.DescribeBackups(func() func() ([]byte, error) { return of.encode })
 	must(t, errors.Join(s.Backup(backup), s.Close()))
 	found, err := FindBackups(vfs.Default, root)
-	if err != nil || len(found) != 2 || found[0].Origin == nil || found[0].Origin.Shard != of.Shard || found[1].Origin != nil {
+	if err != nil || len(found) != 2 || found[0].Origin == nil || found[0].Origin.Shard != of.Shard ||
+		found[1].Origin != nil {
 		t.Fatalf("%v %+v", err, found)
 	}
 
@@ -148,14 +165,16 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 	open := func() *Admin {
 		d, err := OpenDirectory(nil, dir)
 		must(t, err)
-		return &Admin{Directory: d, Store: openIn(t, nil, dir, [16]byte{}), Self: Member{Host: "127.0.0.1", Port: 7001, ClusterPort: 17001, Level: 1},
+		return &Admin{Directory: d, Store: openIn(t, nil, dir, [16]byte{}),
+			Self:    Member{Host: "127.0.0.1", Port: 7001, ClusterPort: 17001, Level: 1},
 			Digests: func() (string, string) { return "", "" }, Restart: func() { restarts++ }}
 	}
 	a := open()
 	if _, err := ask[struct{}](a, VerbRestore, RestoreRequest{Dir: backup}); err != nil || restarts != 1 {
 		t.Fatal(err, restarts)
 	}
-	if _, err := ask[struct{}](a, VerbRestore, RestoreRequest{Dir: backup}); err == nil || !strings.HasPrefix(err.Error(), TryAgain) {
+	if _, err := ask[struct{}](a, VerbRestore, RestoreRequest{Dir: backup}); err == nil ||
+		!strings.HasPrefix(err.Error(), TryAgain) {
 		t.Errorf("while it is about to be opened: %v", err)
 	}
 	must(t, errors.Join(a.Store.Close(), a.Directory.Close()))
@@ -167,7 +186,8 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 	if !has(a.Store, "k") {
 		t.Error("what was in the backup is not there")
 	}
-	if _, err := ask[struct{}](a, VerbInit, InitRequest{Cluster: id(2000), Partitions: 16}); err == nil || !strings.Contains(err.Error(), "one shard of several") {
+	if _, err := ask[struct{}](a, VerbInit, InitRequest{Cluster: id(2000), Partitions: 16}); err == nil ||
+		!strings.Contains(err.Error(), "one shard of several") {
 		t.Errorf("it begins a cluster that lacks shards: %v", err)
 	}
 	self := a.Directory.ID()
@@ -183,7 +203,8 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 		"version":    func(c *Configuration) { c.Version = of.Version },
 		"no member":  func(c *Configuration) { c.Members = nil },
 	} {
-		c := Configuration{Version: of.Version + 1, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed()), Shards: slices.Clone(of.Shards),
+		c := Configuration{Version: of.Version + 1, Partitions: a.Store.Stats().Partitions,
+			Seed: Seed(a.Store.Seed()), Shards: slices.Clone(of.Shards),
 			Members: []Member{{ID: self, Shard: shardB, Voter: true}}}
 		c.Shards[1].Founder = self
 		change(&c)
@@ -214,7 +235,8 @@ func TestBackupDuringMove(t *testing.T) {
 		b, err := end()
 		must(t, err)
 		o, err := decodeOrigin(b)
-		if err != nil || o.Shard != c.Shards[0].ID || o.Node != own || o.Version != a.Meta.Configuration().Version || !o.Whole() {
+		if err != nil || o.Shard != c.Shards[0].ID || o.Node != own ||
+			o.Version != a.Meta.Configuration().Version || !o.Whole() {
 			t.Errorf("%v %+v", err, o)
 		}
 		end = a.Describe()
@@ -250,7 +272,8 @@ func TestBackupDuringMove(t *testing.T) {
 	})
 }
 
-// TestRecoveryEndsMoves: what recover copies has the partitions of its shard, also those that were being handed over.
+// TestRecoveryEndsMoves: what recover copies has the partitions of its shard, also those that were
+// being handed over.
 func TestRecoveryEndsMoves(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)

@@ -8,15 +8,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// This file changes who votes in a Raft group. A voter that has not heard of a new one refuses it its vote. Were the leader
-// lost then, two healthy voters of three could elect nobody until it returned. So the voters have the log first, a
-// promotion is done once they have it, and the next change of the voters waits for that (R9).
+// This file changes who votes in a Raft group. A voter that has not heard of a new one refuses it
+// its vote. Were the leader lost then, two healthy voters of three could elect nobody until it
+// returned. So the voters have the log first, a promotion is done once they have it, and the next
+// change of the voters waits for that (R9).
 
 // voterSilence is after how many node timeouts of silence a change does not wait for a voter any more.
 const voterSilence = 10
 
 // errVotersLag is why the voters do not change now.
-var errVotersLag = errors.New("the voters do not change while one of them that answers lacks a part of the log")
+var errVotersLag = errors.New("the voters do not change while one of them that answers lacks a part " +
+	"of the log")
 
 // group is a Raft group, for the node that leads it.
 type group struct {
@@ -53,7 +55,8 @@ func (g *group) demote(id raft.ServerID) error {
 }
 
 // without has Raft go on without a voter, which may lack anything.
-func (g *group) without(id raft.ServerID, change func(id raft.ServerID, before uint64, timeout time.Duration) raft.IndexFuture) error {
+func (g *group) without(id raft.ServerID,
+	change func(id raft.ServerID, before uint64, timeout time.Duration) raft.IndexFuture) error {
 	if err := g.awaitVoters(time.Time{}, "", id); err != nil {
 		return err
 	}
@@ -70,9 +73,9 @@ func (g *group) votes(id raft.ServerID) bool {
 	return false
 }
 
-// awaitVoters waits, for a node timeout at most, until the voters have what is committed now, which the last change of
-// the voters is a part of. Those that answer count, and they must have answered after a moment. One more is among them, or one
-// less; "": none.
+// awaitVoters waits, for a node timeout at most, until the voters have what is committed now, which
+// the last change of the voters is a part of. Those that answer count, and they must have answered
+// after a moment. One more is among them, or one less; "": none.
 func (g *group) awaitVoters(asked time.Time, more, less raft.ServerID) error {
 	index := g.raft.CommitIndex()
 	for end := time.Now().Add(g.timeout); ; {
@@ -107,9 +110,11 @@ func (g *group) lag(index uint64, asked time.Time, more, less raft.ServerID) err
 	return lagOf(voters, index, asked, g.ledSince, voterSilence*g.timeout)
 }
 
-// lagOf says which of some voters lacks the log up to an index, or has not answered since a moment; nil: none of those that answer, and
-// those that have it are a majority. A voter answers that was heard, or led by this node, no longer ago than patience.
-func lagOf(voters map[raft.ServerID]PeerProgress, index uint64, asked, ledSince time.Time, patience time.Duration) error {
+// lagOf says which of some voters lacks the log up to an index, or has not answered since a moment;
+// nil: none of those that answer, and those that have it are a majority. A voter answers that was
+// heard, or led by this node, no longer ago than patience.
+func lagOf(voters map[raft.ServerID]PeerProgress, index uint64, asked, ledSince time.Time,
+	patience time.Duration) error {
 	have := 0
 	for id, p := range voters {
 		heard := p.Contact
@@ -145,7 +150,8 @@ func (n *Node) AddNonvoter(id, address string) error {
 	return n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), 0, n.o.Timeout).Error()
 }
 
-// Promote gives a node that follows a vote, and returns when every voter that answers knows that. It can be repeated.
+// Promote gives a node that follows a vote, and returns when every voter that answers knows that.
+// It can be repeated.
 func (n *Node) Promote(id, address string) error {
 	g, err := n.group()
 	if err == nil {

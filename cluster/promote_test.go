@@ -23,14 +23,22 @@ func TestVotersLag(t *testing.T) {
 			led    time.Duration // for how long this node leads
 			waits  bool
 		}{
-			"all have it":                       {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": ago(0, 10)}, time.Hour, false},
-			"one lacks an entry":                {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": ago(0, 8)}, time.Hour, true},
-			"one has not answered since":        {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": ago(2*time.Second, 9)}, time.Hour, true},
-			"one is silent for long":            {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": ago(patience, 8)}, time.Hour, false},
-			"one was not heard since the start": {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": {}}, time.Hour, false},
-			"one was not heard by a new leader": {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(0, 9), "c": {}}, time.Second, true},
-			"half of them have it":              {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(patience, 9)}, time.Hour, true},
-			"a minority has it":                 {map[raft.ServerID]PeerProgress{"a": ago(0, 9), "b": ago(patience, 8), "c": ago(patience, 8)}, time.Hour, true},
+			"all have it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": ago(0, 10)}, time.Hour, false},
+			"one lacks an entry": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": ago(0, 8)}, time.Hour, true},
+			"one has not answered since": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": ago(2*time.Second, 9)}, time.Hour, true},
+			"one is silent for long": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": ago(patience, 8)}, time.Hour, false},
+			"one was not heard since the start": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": {}}, time.Hour, false},
+			"one was not heard by a new leader": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(0, 9), "c": {}}, time.Second, true},
+			"half of them have it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(patience, 9)}, time.Hour, true},
+			"a minority has it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+				"b": ago(patience, 8), "c": ago(patience, 8)}, time.Hour, true},
 		} {
 			err := lagOf(tt.voters, 9, now.Add(-time.Second), now.Add(-tt.led), patience)
 			if (err != nil) != tt.waits || err != nil && !errors.Is(err, errVotersLag) {
@@ -40,8 +48,9 @@ func TestVotersLag(t *testing.T) {
 	})
 }
 
-// TestPromotionIsKnown: a voter whose disk hangs has not heard of a new voter, so that the promotion is not done, and no voter
-// goes. Once it is done, the leader may be lost at once: the two others elect one of them.
+// TestPromotionIsKnown: a voter whose disk hangs has not heard of a new voter, so that the
+// promotion is not done, and no voter goes. Once it is done, the leader may be lost at once: the
+// two others elect one of them.
 func TestPromotionIsKnown(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)

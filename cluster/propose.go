@@ -321,9 +321,9 @@ func (l *Log) settle() {
 	}
 }
 
-// reserved returns how many bytes of the op log are reserved for entries that are about to
-// be stored, once. An entry of this node that Raft has taken without the one before is refused: a reign has no gap, whatever
-// Raft does (R2). Raft leads no longer then.
+// reserved returns how many bytes of the op log are reserved for entries that are about to be
+// stored, once. An entry of this node that Raft has taken without the one before is refused: a
+// reign has no gap, whatever Raft does (R2). Raft leads no longer then.
 func (l *Log) reserved(entries []*raft.Log) (bytes int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,7 +373,8 @@ func (l *Log) committed(tell func(partition uint16, seq uint64)) {
 	l.signal()
 }
 
-// cut notes that what is undecided never will be committed, and returns the first sequence of it, by partition.
+// cut notes that what is undecided never will be committed, and returns the first sequence of it,
+// by partition.
 func (l *Log) cut() (first map[uint16]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

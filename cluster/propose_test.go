@@ -29,7 +29,8 @@ func TestPacking(t *testing.T) {
 		}
 		number++
 		records += want
-		if c, err := decodeCommand(data); err != nil || c.kind != commandSections || c.reign != l.reign || c.origin != 1 || c.number != number {
+		if c, err := decodeCommand(data); err != nil || c.kind != commandSections || c.reign != l.reign ||
+			c.origin != 1 || c.number != number {
 			t.Fatalf("%+v, %v, number %d was to be proposed", c, err, number)
 		}
 		if upTo := l.flying[len(l.flying)-1].upTo; upTo != uint64(records) {

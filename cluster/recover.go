@@ -65,7 +65,8 @@ func EndOf(dir string) (e End, err error) {
 		return e, fmt.Errorf("data directory %s belongs to no cluster", dir)
 	}
 	e.Shard = self.Shard
-	db, err := persistence.OpenReadOnly(persistence.Options{FS: vfs.Default, Dir: dir, Sections: Sections, Fatal: func(error) {}})
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: vfs.Default, Dir: dir, Sections: Sections,
+		Fatal: func(error) {}})
 	if err != nil {
 		return e, err
 	}
@@ -86,8 +87,8 @@ func (e End) Longer(o End) bool { return e.Term > o.Term || e.Term == o.Term && 
 // recoverTime bounds how long a node alone needs to lead and to apply its log.
 const recoverTime = 10 * time.Minute
 
-// CheckRecover refuses a directory to which Recover cannot write what e is the end of: one that is not empty, unless it is
-// the copy of that already.
+// CheckRecover refuses a directory to which Recover cannot write what e is the end of: one that is
+// not empty, unless it is the copy of that already.
 func CheckRecover(e End, to string) (done bool, err error) {
 	one, err := readBackup(vfs.Default, to)
 	if err == nil && one.Origin != nil && one.Origin.Cluster == e.Cluster && one.Origin.Node == e.Node {
@@ -96,11 +97,11 @@ func CheckRecover(e End, to string) (done bool, err error) {
 	return false, persistence.CheckTarget(vfs.Default, e.Dir, to)
 }
 
-// Recover copies what a member's directory has to a new one, which must be empty or not exist:
-// all that its log says, be it known to be committed or not. The copy belongs to no cluster, and says of which shard it is, as
-// newest knew that cluster.
-// The directory itself would lead a cluster of its own, so no server takes it from then on. After an error
-// Recover can be called again. ErrTarget: to cannot be used, and nothing has changed.
+// Recover copies what a member's directory has to a new one, which must be empty or not exist: all
+// that its log says, be it known to be committed or not. The copy belongs to no cluster, and says
+// of which shard it is, as newest knew that cluster. The directory itself would lead a cluster of
+// its own, so no server takes it from then on. After an error Recover can be called again.
+// ErrTarget: to cannot be used, and nothing has changed.
 func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 	dir := from.Dir
 	if done, err := CheckRecover(from, to); done || err != nil {
@@ -108,7 +109,8 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 	}
 	origin := originOf(newest.config, from.Shard, from.Node)
 	if newest.config.Shard(from.Shard) == nil {
-		return fmt.Errorf("the shard %.8s of %s was removed from the cluster: leave that directory out", from.Shard, dir)
+		return fmt.Errorf("the shard %.8s of %s was removed from the cluster: leave that directory out",
+			from.Shard, dir)
 	}
 	d, err := openDirectory(nil, dir, true)
 	if err != nil {
@@ -123,15 +125,18 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 		return errors.Join(err, d.Close())
 	}
 	alone := func(Identity, byte) error { return errors.New("this node is being recovered, alone") }
-	way, err := Listen(l, NetOptions{Self: Identity{Cluster: c.Cluster, Node: d.ID(), Format: FormatLevel}, Admit: alone, Log: log})
+	way, err := Listen(l, NetOptions{Self: Identity{Cluster: c.Cluster, Node: d.ID(), Format: FormatLevel},
+		Admit: alone, Log: log})
 	if err != nil {
 		return errors.Join(err, l.Close(), d.Close())
 	}
 	defer way.Close()
 	n, err := Start(Options{
-		ID: d.ID(), Stable: d.Stable, Net: way, Address: l.Addr().String(), Dir: dir, Logger: log, Alone: true,
+		ID: d.ID(), Stable: d.Stable, Net: way, Address: l.Addr().String(), Dir: dir, Logger: log,
+		Alone: true,
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
-			return store.Open(store.Options{Dir: dir, Seed: c.Seed, Replicated: replicated, Sections: Sections, Logger: log})
+			return store.Open(store.Options{Dir: dir, Seed: c.Seed, Replicated: replicated,
+				Sections: Sections, Logger: log})
 		},
 	})
 	if err != nil {
@@ -150,9 +155,9 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 	return n.st.Backup(to)
 }
 
-// endMoves leaves a shard's leader with the partitions that a configuration gives to it, and no others, when nothing
-// moves any more. Who has a partition by the configuration has all that was acknowledged of it: another shard serves
-// it only from the next configuration on.
+// endMoves leaves a shard's leader with the partitions that a configuration gives to it, and no
+// others, when nothing moves any more. Who has a partition by the configuration has all that was
+// acknowledged of it: another shard serves it only from the next configuration on.
 func endMoves(st *store.Store, c *Configuration, shard string) error {
 	over := *c
 	over.Version, over.Moves = math.MaxUint64, nil
@@ -193,9 +198,11 @@ func (n *Node) standAlone(entries *LogStore) error {
 	} else {
 		last, term = meta.Index, max(term, meta.Term)
 	}
-	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID), Address: raft.ServerAddress(n.o.Address)}}}
+	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID),
+		Address: raft.ServerAddress(n.o.Address)}}}
 	if err := n.o.Stable.SetUint64([]byte(termValue), term); err != nil {
 		return err
 	}
-	return entries.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(only)})
+	return entries.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration,
+		Data: raft.EncodeConfiguration(only)})
 }

@@ -9,16 +9,17 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// A cluster can be a region (package regions): who the regions are is a part of the configuration, so that each
-// node knows it, and the leader of each shard logs it.
+// A cluster can be a region (package regions): who the regions are is a part of the configuration,
+// so that each node knows it, and the leader of each shard logs it.
 
 const (
 	regionDataDigits = 32
 	regionLogDigits  = 16
 )
 
-// RegionIdentity returns what other regions know a cluster by: the id of its data, and the incarnation of its logs
-// (store.RegionMember). What is made of a backup is another cluster, so they tell it from this one.
+// RegionIdentity returns what other regions know a cluster by: the id of its data, and the
+// incarnation of its logs (store.RegionMember). What is made of a backup is another cluster, so
+// they tell it from this one.
 func RegionIdentity(cluster string) (data string, incarnation uint64) {
 	if !validID(cluster) {
 		return "", 0
@@ -28,12 +29,14 @@ func RegionIdentity(cluster string) (data string, incarnation uint64) {
 }
 
 var (
-	errRegionsMove    = errors.New("the cluster is a region, and partitions of a region cannot be moved yet")
-	errRegionsMoving  = errors.New("partitions are on their way to another shard: a cluster becomes a region when they have arrived (fbfkv cluster status)")
+	errRegionsMove   = errors.New("the cluster is a region, and partitions of a region cannot be moved yet")
+	errRegionsMoving = errors.New("partitions are on their way to another shard: a cluster becomes a " +
+		"region when they have arrived (fbfkv cluster status)")
 	errRegionsChanged = errors.New("the set of regions has changed meanwhile: run the command again")
 )
 
-// AgreeRegions makes a set the regions that the cluster knows, in the place of that of a version; 0: it knows none.
+// AgreeRegions makes a set the regions that the cluster knows, in the place of that of a version;
+// 0: it knows none.
 func (m *Meta) AgreeRegions(ctx context.Context, set store.RegionSet, after uint64) error {
 	return m.Configure(ctx, func(c *Configuration) error {
 		known := uint64(0)
@@ -53,15 +56,17 @@ func (m *Meta) AgreeRegions(ctx context.Context, set store.RegionSet, after uint
 	})
 }
 
-// regionsOfData returns the regions of which data is a copy, which a new cluster is made of: it refuses to be taken for
-// the region that the data were, until that is removed (regions.Node). Data of a region that goes on are refused.
+// regionsOfData returns the regions of which data is a copy, which a new cluster is made of: it
+// refuses to be taken for the region that the data were, until that is removed (regions.Node). Data
+// of a region that goes on are refused.
 func regionsOfData(st *store.Store) (*store.RegionSet, error) {
 	set, ok := st.Regions()
 	if !ok {
 		return nil, nil
 	}
 	if own, _ := set.Member(set.Self); own.Incarnation == st.Meta().Incarnation && len(set.Members) > 1 {
-		return nil, errors.New("it is the region " + own.Name + ", and a server cannot become a cluster while it is a region: " +
+		return nil, errors.New("it is the region " + own.Name + ", and a server cannot become a cluster " +
+			"while it is a region: " +
 			"remove it from the regions, and let the cluster join them with empty directories")
 	}
 	return &set, nil
@@ -92,7 +97,8 @@ func (c Configuration) regionsFollow(old Configuration) error {
 	case was == nil:
 	case is == nil:
 		return invalid("a region stays one")
-	case is.Group != was.Group || is.Self != was.Self || is.Version < was.Version || is.Version == was.Version && !sameRegions(is, was):
+	case is.Group != was.Group || is.Self != was.Self || is.Version < was.Version ||
+		is.Version == was.Version && !sameRegions(is, was):
 		return invalid("version %d of the regions follows version %d", is.Version, was.Version)
 	}
 	return nil

@@ -11,11 +11,13 @@ import (
 // someRegions are those of a cluster of so many partitions.
 func someRegions(partitions int, version uint64) *store.RegionSet {
 	return &store.RegionSet{Group: 5, Version: version, Members: []store.RegionMember{
-		{Region: 0, Name: "eu", Partitions: partitions, Incarnation: 7}, {Region: 1, Name: "us", Partitions: 4, Incarnation: 8},
+		{Region: 0, Name: "eu", Partitions: partitions, Incarnation: 7},
+		{Region: 1, Name: "us", Partitions: 4, Incarnation: 8},
 	}}
 }
 
-// TestRegionsInConfiguration: who is a region stays one, and versions of the regions go forward; partitions do not move.
+// TestRegionsInConfiguration: who is a region stays one, and versions of the regions go forward;
+// partitions do not move.
 func TestRegionsInConfiguration(t *testing.T) {
 	c := threeNodes()
 	c.Regions = someRegions(16, 2)
@@ -54,14 +56,17 @@ func TestRegionsInConfiguration(t *testing.T) {
 	if err != nil || next.Version != c.Version+1 {
 		t.Errorf("version %d, %v", next.Version, err)
 	}
-	same, err := next.Changed(func(next *Configuration) error { next.Regions = someRegions(16, 3); return nil })
+	same, err := next.Changed(func(next *Configuration) error {
+		next.Regions = someRegions(16, 3)
+		return nil
+	})
 	if err != nil || same.Version != next.Version {
 		t.Errorf("the same regions again: version %d, %v", same.Version, err)
 	}
 }
 
-// TestAgreeRegions: a change of the regions takes the place of what its author knew, and of nothing else; what it
-// finds to be so is no error.
+// TestAgreeRegions: a change of the regions takes the place of what its author knew, and of nothing
+// else; what it finds to be so is no error.
 func TestAgreeRegions(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 1)

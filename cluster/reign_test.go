@@ -15,9 +15,10 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// TestHandOverGivesUp: disks do not answer, and a hand-over reaches its limit. What was decided before
-// and is not proposed is not applied, what is on its way counts, and what follows rests on that: each operation counts
-// once, on every node, and nothing comes into the log behind the beginning of the reign that follows (R2).
+// TestHandOverGivesUp: disks do not answer, and a hand-over reaches its limit. What was decided
+// before and is not proposed is not applied, what is on its way counts, and what follows rests on
+// that: each operation counts once, on every node, and nothing comes into the log behind the
+// beginning of the reign that follows (R2).
 func TestHandOverGivesUp(t *testing.T) {
 	for name, scene := range map[string]struct {
 		leader bool // its disk hangs as well
@@ -46,7 +47,9 @@ func TestHandOverGivesUp(t *testing.T) {
 			count := func(what string, ops int) {
 				for i := range ops {
 					id := fmt.Sprint(what, i, strings.Repeat("x", 400))
-					l.clients.Go(func() { l.count(fmt.Sprint("k", i%7), id, rand.New(rand.NewPCG(1, uint64(i)))) })
+					l.clients.Go(func() {
+						l.count(fmt.Sprint("k", i%7), id, rand.New(rand.NewPCG(1, uint64(i))))
+					})
 				}
 			}
 			is := func(decided uint64) func() bool {
@@ -80,7 +83,8 @@ func TestHandOverGivesUp(t *testing.T) {
 	}
 }
 
-// TestHandOverWaits: what was decided before a hand-over is committed before another node leads, and answered.
+// TestHandOverWaits: what was decided before a hand-over is committed before another node leads,
+// and answered.
 func TestHandOverWaits(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -122,8 +126,8 @@ func TestHandOverWaits(t *testing.T) {
 	})
 }
 
-// TestBeginWaits: what is on its way may come into the log until Raft has answered; what waits is cut, and takes
-// no other with it.
+// TestBeginWaits: what is on its way may come into the log until Raft has answered; what waits is
+// cut, and takes no other with it.
 func TestBeginWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog(new(oplog.Log), 1, time.Second)
@@ -169,7 +173,8 @@ func TestBeginWaits(t *testing.T) {
 	})
 }
 
-// TestPackingOfReigns: records that were decided in two reigns are not packed into one entry: it has one of them.
+// TestPackingOfReigns: records that were decided in two reigns are not packed into one entry: it
+// has one of them.
 func TestPackingOfReigns(t *testing.T) {
 	l := newLog(new(oplog.Log), 1, time.Second)
 	l.last = func(uint16) uint64 { return 1 }
@@ -183,7 +188,8 @@ func TestPackingOfReigns(t *testing.T) {
 		data, number := l.next()
 		c, err := decodeCommand(data)
 		must(t, err)
-		if want := (oplog.Reign{Term: 3, Index: 8 + i}); c.reign != want || number != i+1 || l.flying[0].upTo != i+1 {
+		if want := (oplog.Reign{Term: 3, Index: 8 + i}); c.reign != want || number != i+1 ||
+			l.flying[0].upTo != i+1 {
 			t.Errorf("entry %d is of reign %v, and ends with record %d", number, c.reign, l.flying[0].upTo)
 		}
 		l.committed(func(uint16, uint64) {})
@@ -204,7 +210,8 @@ func TestSectionsCount(t *testing.T) {
 		"none":                           {3, oplog.Reign{}, false},
 		"a term that has begun no reign": {4, at, false},
 	} {
-		from, to, begins, err := Sections(&oplog.Entry{Index: 12, Term: e.term, Type: uint8(raft.LogCommand), Data: c.encode(nil), Reign: e.latest})
+		from, to, begins, err := Sections(&oplog.Entry{Index: 12, Term: e.term, Type: uint8(raft.LogCommand),
+			Data: c.encode(nil), Reign: e.latest})
 		if err != nil || begins || (from < to) != e.want {
 			t.Errorf("%s: sections from %d to %d, begins %v, %v", name, from, to, begins, err)
 		}
@@ -243,8 +250,9 @@ func TestTransferThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestHandOverIsAnswered: Raft, which waits for the disk, has not taken a hand-over when its time ends. No reign begins, and no other
-// hand-over, before Raft has answered: what Raft takes first is a matter of luck. Then the shard goes on. Close waits for no answer.
+// TestHandOverIsAnswered: Raft, which waits for the disk, has not taken a hand-over when its time
+// ends. No reign begins, and no other hand-over, before Raft has answered: what Raft takes first is
+// a matter of luck. Then the shard goes on. Close waits for no answer.
 func TestHandOverIsAnswered(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -280,7 +288,8 @@ func TestHandOverIsAnswered(t *testing.T) {
 	})
 }
 
-// TestReignHasNoGap: Raft refuses an entry, and takes the next one. The log of the leader does not, so that nobody ever has it.
+// TestReignHasNoGap: Raft refuses an entry, and takes the next one. The log of the leader does not,
+// so that nobody ever has it.
 func TestReignHasNoGap(t *testing.T) {
 	l := newLog(new(oplog.Log), 1, time.Second)
 	l.reign, l.last = oplog.Reign{Term: 3, Index: 8}, func(uint16) uint64 { return 9 }
@@ -292,7 +301,8 @@ func TestReignHasNoGap(t *testing.T) {
 		data, _ := l.next()
 		entries = append(entries, &raft.Log{Index: 9 + uint64(i), Term: 3, Data: data})
 	}
-	s := &LogStore{Log: l.Log, Reserved: l.reserved, Failed: func(err error) { t.Errorf("the process ends: %v", err) }}
+	s := &LogStore{Log: l.Log, Reserved: l.reserved,
+		Failed: func(err error) { t.Errorf("the process ends: %v", err) }}
 	if err := s.StoreLogs(entries[1:]); !errors.Is(err, errReignGap) {
 		t.Errorf("the second entry alone: %v", err)
 	}

@@ -67,16 +67,18 @@ func (s *shard) awaitApplied() {
 	}
 }
 
-// TestStaleEntry: what was decided in an earlier reign, of this term or another, and comes into the log of a later one, is
-// ignored by every node, and by those that start again (R2).
+// TestStaleEntry: what was decided in an earlier reign, of this term or another, and comes into the
+// log of a later one, is ignored by every node, and by those that start again (R2).
 func TestStaleEntry(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
 		old, record, _ := s.strand("k", "stale")
 		leader := s.leader().running()
 		reign := leader.log.leads()
-		for _, stale := range []oplog.Reign{{Term: reign.Term - 1, Index: reign.Index}, {Term: reign.Term, Index: reign.Index - 1}} {
-			c := command{kind: commandSections, reign: stale, origin: old.running().log.origin, number: 1 << 40, body: record}
+		for _, stale := range []oplog.Reign{{Term: reign.Term - 1, Index: reign.Index}, {Term: reign.Term,
+			Index: reign.Index - 1}} {
+			c := command{kind: commandSections, reign: stale, origin: old.running().log.origin,
+				number: 1 << 40, body: record}
 			if err := leader.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error(); err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +106,8 @@ func TestStaleEntry(t *testing.T) {
 	})
 }
 
-// TestFollowerStarts: a follower that starts knows in which reign it is, although its log does not begin one anew (R2).
+// TestFollowerStarts: a follower that starts knows in which reign it is, although its log does not
+// begin one anew (R2).
 func TestFollowerStarts(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)

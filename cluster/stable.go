@@ -73,9 +73,10 @@ func (s *Stable) meta() *Stable {
 // Node returns the node's id, which was drawn with the directory: 40 hexadecimal digits.
 func (s *Stable) Node() string { return s.node }
 
-// startBits are the low bits of a start's number, which are drawn at random. So if a copy of the directory is put
-// back and started as often as the original, its number is another one: a lower one, or one that looks like a
-// later start, whose log must hold what the original has acknowledged since.
+// startBits are the low bits of a start's number, which are drawn at random. So if a copy of the
+// directory is put back and started as often as the original, its number is another one: a lower
+// one, or one that looks like a later start, whose log must hold what the original has acknowledged
+// since.
 const startBits = 24
 
 // CountStart raises the number of the directory's start, durably, and returns it (R9).
@@ -101,8 +102,9 @@ func (s *Stable) SetUint64(key []byte, n uint64) error {
 	return s.values.SetSoon(s.prefix+string(key), binary.BigEndian.AppendUint64(nil, n))
 }
 
-// numbers is a Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends with the reason, and
-// until then nothing leaves the node and the log does not change, because Settle fails as well.
+// numbers is a Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends
+// with the reason, and until then nothing leaves the node and the log does not change, because
+// Settle fails as well.
 type numbers struct {
 	*Stable
 	fail func(error)
@@ -217,8 +219,9 @@ func (k *snapshotSink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close makes it the last snapshot, durably, unless it was cancelled or closed. It is refused if there is a newer one: the
-// leader's may come while this node takes its own, and the log does not reach back to the older one any more.
+// Close makes it the last snapshot, durably, unless it was cancelled or closed. It is refused if
+// there is a newer one: the leader's may come while this node takes its own, and the log does not
+// reach back to the older one any more.
 func (k *snapshotSink) Close() error {
 	if k.done {
 		return nil
@@ -239,7 +242,8 @@ func (k *snapshotSink) Close() error {
 		return err
 	}
 	if last != nil && last.Index > k.snap.Meta.Index {
-		return fmt.Errorf("there is a snapshot of entry %d already, which is newer than entry %d", last.Index, k.snap.Meta.Index)
+		return fmt.Errorf("there is a snapshot of entry %d already, which is newer than entry %d", last.Index,
+			k.snap.Meta.Index)
 	}
 	return k.s.Set([]byte(snapshotValue), b)
 }

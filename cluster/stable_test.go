@@ -37,7 +37,8 @@ func TestStable(t *testing.T) {
 	if list, err := s.List(); len(list) != 0 || err != nil {
 		t.Fatal(list, err)
 	}
-	sink, err := s.Create(1, 7, 3, raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: "a:1"}}}, 5, nil)
+	sink, err := s.Create(1, 7, 3,
+		raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: "a:1"}}}, 5, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestStable(t *testing.T) {
 	}
 	sink.(*snapshotSink).own, sink.(*snapshotSink).done = true, false
 	_, err = sink.Write([]byte("content"))
-	for _, err := range []error{err, sink.Close(), s.SetUint64([]byte("CurrentTerm"), 9), s.Set([]byte("LastVoteCand"), []byte("b"))} {
+	for _, err := range []error{err, sink.Close(), s.SetUint64([]byte("CurrentTerm"), 9),
+		s.Set([]byte("LastVoteCand"), []byte("b"))} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +64,8 @@ func TestStable(t *testing.T) {
 			t.Fatal(s.Node(), n, b, err, err2)
 		}
 		list, err := s.List()
-		if err != nil || len(list) != 1 || list[0].Index != 7 || list[0].Term != 3 || list[0].ConfigurationIndex != 5 ||
+		if err != nil || len(list) != 1 || list[0].Index != 7 || list[0].Term != 3 ||
+			list[0].ConfigurationIndex != 5 ||
 			len(list[0].Configuration.Servers) != 1 || list[0].Size != 7 || list[0].ID != sink.ID() {
 			t.Fatal(list, err)
 		}
@@ -115,7 +118,8 @@ func TestTermBeforeMessage(t *testing.T) {
 	_, to := startTransport(t, "2", NetOptions{})
 	go obey(to)
 	call := func() error {
-		return from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), new(raft.AppendEntriesResponse))
+		return from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1),
+			new(raft.AppendEntriesResponse))
 	}
 	from.BeforeSending(s.Settle)
 	set(4)
@@ -153,10 +157,12 @@ func TestNodeKeepsTerm(t *testing.T) {
 		}
 		n := leader.running()
 		to, _ := n.server(follower.id)
-		request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(leader.id), Addr: []byte(n.o.Address)},
+		request := &raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3,
+			ID: []byte(leader.id), Addr: []byte(n.o.Address)},
 			Term: n.Status().Term + 1000, LeadershipTransfer: true} // of an empty log: it is not granted
 		var answer raft.RequestVoteResponse
-		if err := n.transport.RequestVote(to.ID, to.Address, request, &answer); err != nil || answer.Granted || answer.Term != request.Term {
+		if err := n.transport.RequestVote(to.ID, to.Address, request, &answer); err != nil ||
+			answer.Granted || answer.Term != request.Term {
 			t.Fatalf("%+v: %v", answer, err)
 		}
 		left, err := OpenStable(crashtest.Left(follower.fs, 0, rand.New(rand.NewPCG(1, 1))), "d")

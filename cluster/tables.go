@@ -63,7 +63,8 @@ func (t Tables) valid() error {
 	case t.Version == 0:
 		return invalid("its tables have no version")
 	case len(b) > maxTables:
-		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes", len(b), maxTables)
+		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes",
+			len(b), maxTables)
 	case len(t.Dropped) > store.MaxTableName || !utf8.ValidString(t.Dropped):
 		return invalid("the name of the table that was dropped has %d bytes, or is not UTF-8", len(t.Dropped))
 	case slices.ContainsFunc(t.Set, func(o store.TableOptions) bool { return o.Name == t.Dropped }):
@@ -100,8 +101,8 @@ func KeepTables(node *Node, meta *Meta, leaders *Leaders, shard string, onNews f
 	return k
 }
 
-// Kept returns the version of the tables that this node has logged in its shard, as the leader, and why it cannot
-// log the newest; "": it can.
+// Kept returns the version of the tables that this node has logged in its shard, as the leader, and
+// why it cannot log the newest; "": it can.
 func (k *TableKeeper) Kept() (version uint64, refusal string) {
 	kept := k.kept.Load()
 	return kept.version, kept.refusal
@@ -142,7 +143,8 @@ func (k *TableKeeper) keep() bool {
 	}
 	if now != *was {
 		if now.refusal != "" {
-			k.node.o.Logger.Warn("this shard cannot apply the cluster's tables yet", "version", c.Tables.Version, "error", err)
+			k.node.o.Logger.Warn("this shard cannot apply the cluster's tables yet", "version",
+				c.Tables.Version, "error", err)
 		}
 		k.kept.Store(&now)
 		k.onNews()
@@ -219,7 +221,8 @@ func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), droppe
 		if why != "" {
 			why = ": " + why
 		}
-		return undecided(fmt.Sprintf("the cluster's tables have changed, but the shard %.8s does not have that yet%s. It follows as soon as it can; "+
+		return undecided(fmt.Sprintf("the cluster's tables have changed, but the shard %.8s does not have "+
+			"that yet%s. It follows as soon as it can; "+
 			"the same command waits for it again", lacks, why))
 	}
 }

@@ -34,7 +34,8 @@ func newTableShards(t *testing.T) (g *metaGroup, nodes []*tableNode) {
 		}
 		c.Shards[0].Partitions = []Range{{0, 7}}
 		for i, r := range [][]Range{{{8, 15}}, nil} {
-			c.Shards = append(c.Shards, Shard{ID: id(100 + i), Epoch: 1, Founder: g.nodes[1+i].id, Partitions: r})
+			c.Shards = append(c.Shards,
+				Shard{ID: id(100 + i), Epoch: 1, Founder: g.nodes[1+i].id, Partitions: r})
 			c.Members[1+i].Shard = id(100 + i)
 		}
 		return nil
@@ -47,10 +48,12 @@ func newTableShards(t *testing.T) (g *metaGroup, nodes []*tableNode) {
 		stable, err := OpenStable(m.fs, "store")
 		must(t, err)
 		n.node, err = Start(Options{
-			ID: m.id, Stable: stable, Net: m.net, Address: m.net.Addr().String(), Timeout: testTimeout / 2, FS: m.fs, Dir: "store", Found: true,
+			ID: m.id, Stable: stable, Net: m.net, Address: m.net.Addr().String(), Timeout: testTimeout / 2,
+			FS: m.fs, Dir: "store", Found: true,
 			Fatal: func(err error) { t.Errorf("node %d ends: %v", i, err) },
 			Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
-				return store.Open(store.Options{Dir: "store", FS: m.fs, Partitions: 16, Seed: threeNodes().Seed, Replicated: replicated, Sections: Sections,
+				return store.Open(store.Options{Dir: "store", FS: m.fs, Partitions: 16,
+					Seed: threeNodes().Seed, Replicated: replicated, Sections: Sections,
 					MinFreeDisk: -1})
 			},
 		})
@@ -111,7 +114,8 @@ func settled(t *testing.T, change func() error) (err error) {
 	return err
 }
 
-// TestTablesReachAllShards: what any node has answered for holds in all shards, and every other node knows it.
+// TestTablesReachAllShards: what any node has answered for holds in all shards, and every other
+// node knows it.
 func TestTablesReachAllShards(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		_, nodes := newTableShards(t)
@@ -122,15 +126,22 @@ func TestTablesReachAllShards(t *testing.T) {
 				must(t, settled(t, func() error { return n.keeper.CreateTable(table) }))
 				wantTables(t, nodes, "z")
 				must(t, settled(t, func() error { return other.keeper.CreateTable(table) }))
-				if err := settled(t, func() error { return other.keeper.CreateTable(store.TableOptions{Name: "z"}) }); !errors.Is(err, store.ErrTableExists) {
+				err := settled(t, func() error {
+					return other.keeper.CreateTable(store.TableOptions{Name: "z"})
+				})
+				if !errors.Is(err, store.ErrTableExists) {
 					t.Errorf("another one of that name: %v", err)
 				}
 				window := 2 * time.Hour
-				must(t, settled(t, func() error { return other.keeper.AlterTable("z", store.TableChange{Window: &window}) }))
+				must(t, settled(t, func() error {
+					return other.keeper.AlterTable("z", store.TableChange{Window: &window})
+				}))
 				must(t, settled(t, func() error { return n.keeper.DropTable("z") }))
 				wantTables(t, nodes)
-				must(t, settled(t, func() error { return other.keeper.DropTable("z") })) // it may be asked again
-				if err := settled(t, func() error { return other.keeper.DropTable("y") }); !errors.Is(err, store.ErrNoTable) {
+				// it may be asked again
+				must(t, settled(t, func() error { return other.keeper.DropTable("z") }))
+				if err := settled(t, func() error { return other.keeper.DropTable("y") }); !errors.Is(err,
+					store.ErrNoTable) {
 					t.Errorf("another one: %v", err)
 				}
 			}
@@ -142,7 +153,9 @@ func TestTablesReachAllShards(t *testing.T) {
 				name := fmt.Sprint("t", i, j)
 				names = append(names, name)
 				changing.Go(func() {
-					must(t, settled(t, func() error { return n.keeper.CreateTable(store.TableOptions{Name: name, Prefix: name}) }))
+					must(t, settled(t, func() error {
+						return n.keeper.CreateTable(store.TableOptions{Name: name, Prefix: name})
+					}))
 				})
 			}
 		}
@@ -162,14 +175,20 @@ func TestTablesWaitForEveryShard(t *testing.T) {
 		create := func() error { return a.keeper.CreateTable(large) }
 		await(t, "the reason", func() bool {
 			err := create()
-			return errors.Is(err, store.ErrUndecided) && strings.Contains(err.Error(), fmt.Sprintf("%.8s", id(100))) && strings.Contains(err.Error(), "filter memory")
+			return errors.Is(err, store.ErrUndecided) &&
+				strings.Contains(err.Error(), fmt.Sprintf("%.8s", id(100))) &&
+				strings.Contains(err.Error(), "filter memory")
 		})
-		await(t, "the others have it", func() bool { return len(a.node.st.Tables()) == 2 && len(nodes[2].node.st.Tables()) == 2 })
-		if err := b.keeper.CreateTable(large); !errors.Is(err, store.ErrUndecided) || len(b.node.st.Tables()) != 1 {
+		await(t, "the others have it", func() bool {
+			return len(a.node.st.Tables()) == 2 && len(nodes[2].node.st.Tables()) == 2
+		})
+		if err := b.keeper.CreateTable(large); !errors.Is(err, store.ErrUndecided) ||
+			len(b.node.st.Tables()) != 1 {
 			t.Errorf("at the shard itself: %v", err)
 		}
 		large.Name, large.Prefix = "b", "b:"
-		if err := settled(t, func() error { return b.keeper.CreateTable(large) }); !errors.Is(err, store.ErrOutOfMemory) {
+		if err := settled(t, func() error { return b.keeper.CreateTable(large) }); !errors.Is(err,
+			store.ErrOutOfMemory) {
 			t.Errorf("one that the node that is asked has no room for: %v", err)
 		}
 		b.node.st.SetFilterMaxMemory(1 << 30)
@@ -228,12 +247,16 @@ func TestTablesOutgrowNothing(t *testing.T) {
 			}
 		}
 		for _, n := range g.nodes {
-			await(t, "all know the last one", func() bool { return n.meta.Configuration().Tables.Version == 43 })
+			await(t, "all know the last one", func() bool {
+				return n.meta.Configuration().Tables.Version == 43
+			})
 		}
 		g.nodes[0].stop()
 		g.nodes[0].listen()
 		g.nodes[0].start(false)
-		await(t, "it is known after a restart", func() bool { return g.nodes[0].meta.Configuration().Tables.Version == 43 })
+		await(t, "it is known after a restart", func() bool {
+			return g.nodes[0].meta.Configuration().Tables.Version == 43
+		})
 	})
 }
 
@@ -248,7 +271,8 @@ func TestFounderBringsTables(t *testing.T) {
 		must(t, err)
 		must(t, st.SetTables(set, seen+1))
 		self := member(1)
-		a := &Admin{Store: st, Directory: &Directory{Stable: mustStable(t, fs), fs: fs, path: "d"}, Self: self, Restart: func() {}}
+		a := &Admin{Store: st, Directory: &Directory{Stable: mustStable(t, fs), fs: fs, path: "d"},
+			Self: self, Restart: func() {}}
 		if _, err := ask[struct{}](a, VerbInit, InitRequest{Cluster: id(7), Partitions: 16}); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +284,8 @@ func TestFounderBringsTables(t *testing.T) {
 	}
 }
 
-// TestMetaCatchesUp: a node that asks for the newest configuration knows every change that was answered before.
+// TestMetaCatchesUp: a node that asks for the newest configuration knows every change that was
+// answered before.
 func TestMetaCatchesUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)

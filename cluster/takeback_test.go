@@ -28,7 +28,8 @@ func opened(t *testing.T, to *tableNode, move Move) *arrival {
 	t.Helper()
 	b := to.mover(t)
 	b.Close()
-	b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1), following: map[string]*arrival{}}
+	b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1),
+		following: map[string]*arrival{}}
 	a := b.newArrival(move)
 	t.Cleanup(a.cancel)
 	a.connected(t, "it is open", a.open)
@@ -52,7 +53,8 @@ func (a *arrival) connected(t *testing.T, what string, try func() error) {
 func (a *arrival) handOver(t *testing.T) (last uint64) {
 	t.Helper()
 	a.connected(t, "all has come", func() error {
-		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch}, moveTime)
+		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch},
+			moveTime)
 		for last = answer.Last; err == nil && a.in.Last() < last; {
 			_, err = a.follow()
 		}
@@ -65,7 +67,9 @@ func (a *arrival) handOver(t *testing.T) (last uint64) {
 func (a *arrival) adopted(t *testing.T, last uint64) {
 	t.Helper()
 	n := a.m.o.Node
-	await(t, "it is adopted", func() bool { return n.st.Adopt(a.p, a.is.Load().to, last, a.move.Epoch) == nil })
+	await(t, "it is adopted", func() bool {
+		return n.st.Adopt(a.p, a.is.Load().to, last, a.move.Epoch) == nil
+	})
 }
 
 // answers expects an operation to be answered so, as soon as the partition is served.
@@ -74,7 +78,8 @@ func answers(t *testing.T, n *tableNode, key, opid string, value int64, applied 
 	await(t, "it is served", func() bool {
 		op := countOne(n.node.st, key, opid)
 		if op.Err == nil && (op.Value != value || op.Applied != applied) {
-			t.Fatalf("operation %s is answered %d, applied %v; want %d, %v", opid, op.Value, op.Applied, value, applied)
+			t.Fatalf("operation %s is answered %d, applied %v; want %d, %v", opid, op.Value, op.Applied,
+				value, applied)
 		}
 		if op.Err != nil && !errors.Is(op.Err, store.ErrNotLeader) {
 			t.Fatal(op.Err)
@@ -91,8 +96,9 @@ func refused(t *testing.T, n *tableNode, key string) {
 	}
 }
 
-// TestMoveIsTakenBack: a move is taken back behind the hand-over, and behind the adoption, of which the configuration does not know.
-// The source serves the partition; the target never does, whoever goes on with the move there, and has it anew when it moves again (G1, G2).
+// TestMoveIsTakenBack: a move is taken back behind the hand-over, and behind the adoption, of which
+// the configuration does not know. The source serves the partition; the target never does, whoever
+// goes on with the move there, and has it anew when it moves again (G1, G2).
 func TestMoveIsTakenBack(t *testing.T) {
 	t.Parallel()
 	for name, adopted := range map[string]bool{"handed over": false, "adopted": true} {
@@ -111,7 +117,9 @@ func TestMoveIsTakenBack(t *testing.T) {
 			stay(t, g, from)
 			answers(t, from, key, "2", 2, true)
 			// Who does not know that goes on.
-			await(t, "nothing is left to do", func() bool { return to.node.Leads() && a.adopt(a.is.Load().to, last) == nil })
+			await(t, "nothing is left to do", func() bool {
+				return to.node.Leads() && a.adopt(a.is.Load().to, last) == nil
+			})
 			if c := to.meta.Configuration(); c.Owner(3).ID != from.shard {
 				t.Error("what was taken back has arrived")
 			}
@@ -125,7 +133,10 @@ func TestMoveIsTakenBack(t *testing.T) {
 			// It moves after all.
 			to.mover(t)
 			move = moves(t, g, Move{Partition: 3, From: from.shard, To: to.shard}, from, to)
-			await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
+			await(t, "it has arrived", func() bool {
+				c := to.meta.Configuration()
+				return c.Owner(3).ID == to.shard
+			})
 			answers(t, to, key, "1", 1, false)
 			answers(t, to, key, "2", 2, false)
 			answers(t, to, key, "3", 3, true)
@@ -142,8 +153,8 @@ func TestMoveIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestAdoptionOfAnEarlierMove: a partition was adopted for a move that was taken back, and moves again before the target has noticed. What
-// was adopted is not taken for what is to come (G2).
+// TestAdoptionOfAnEarlierMove: a partition was adopted for a move that was taken back, and moves
+// again before the target has noticed. What was adopted is not taken for what is to come (G2).
 func TestAdoptionOfAnEarlierMove(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -158,7 +169,10 @@ func TestAdoptionOfAnEarlierMove(t *testing.T) {
 			t.Error("it is taken for here")
 		}
 		to.mover(t)
-		await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
+		await(t, "it has arrived", func() bool {
+			c := to.meta.Configuration()
+			return c.Owner(3).ID == to.shard
+		})
 		answers(t, to, key, "2", 2, false)
 	})
 }
@@ -171,7 +185,8 @@ func TestHandOverForAnotherMove(t *testing.T) {
 		move = moves(t, g, move, from, to)
 		asker := Identity{Node: to.id}
 		for _, epoch := range []uint64{0, move.Epoch - 1, move.Epoch + 1} {
-			if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch}, asker); err == nil {
+			if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch},
+				asker); err == nil {
 				t.Fatalf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
 			}
 		}
@@ -184,7 +199,8 @@ func TestHandOverForAnotherMove(t *testing.T) {
 	})
 }
 
-// TestOlderConfiguration: a leader that knows only a configuration before the move neither serves nor deletes what is held for it.
+// TestOlderConfiguration: a leader that knows only a configuration before the move neither serves
+// nor deletes what is held for it.
 func TestOlderConfiguration(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -205,8 +221,8 @@ func TestOlderConfiguration(t *testing.T) {
 	})
 }
 
-// TestReceivedIsDropped: what a node of the target has received goes when the move is taken back, but not before the leader of its shard
-// knows that: until then it may count on it.
+// TestReceivedIsDropped: what a node of the target has received goes when the move is taken back,
+// but not before the leader of its shard knows that: until then it may count on it.
 func TestReceivedIsDropped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, _ := newMove(t)
@@ -221,7 +237,8 @@ func TestReceivedIsDropped(t *testing.T) {
 		stay(t, g, from, to)
 		version := to.meta.Configuration().Version
 		says := func(version uint64) bool {
-			answer, _, err := a.m.answer(moveQuestion{Verb: moveReceived, Partition: 3, Version: version}, Identity{Node: to.id})
+			answer, _, err := a.m.answer(moveQuestion{Verb: moveReceived, Partition: 3, Version: version},
+				Identity{Node: to.id})
 			must(t, err)
 			return answer.Leads
 		}
@@ -275,7 +292,10 @@ func TestBlockedMove(t *testing.T) {
 		from.mover(t)
 		to.mover(t)
 		moves(t, g, move, from, to)
-		await(t, "it has arrived", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == to.shard })
+		await(t, "it has arrived", func() bool {
+			c := to.meta.Configuration()
+			return c.Owner(3).ID == to.shard
+		})
 		answers(t, to, key, "1", 1, false)
 		if c := to.meta.Configuration(); c.Move(5) == nil || c.Owner(5).ID != blocked {
 			t.Error("a shard that does not answer has given its partition")

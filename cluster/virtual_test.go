@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// virtual runs a test on virtual time: timers fire when every goroutine waits, however busy the machine is. It does so in a process of
-// its own, since Pebble keeps channels in package variables, and a channel belongs to one bubble of synctest. The process ends with
-// the test, whatever its goroutines do.
+// virtual runs a test on virtual time: timers fire when every goroutine waits, however busy the
+// machine is. It does so in a process of its own, since Pebble keeps channels in package variables,
+// and a channel belongs to one bubble of synctest. The process ends with the test, whatever its
+// goroutines do.
 func virtual(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	const variable = "FBFKV_TEST_ON_VIRTUAL_TIME"
@@ -44,11 +45,13 @@ func virtual(t *testing.T, test func(t *testing.T)) {
 	for name := range strings.SplitSeq(t.Name(), "/") {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
-	limit := 5 * time.Minute // of real time: a goroutine that waits for a lock for ever stops the clock of a bubble
+	// of real time: a goroutine that waits for a lock for ever stops the clock of a bubble
+	limit := 5 * time.Minute
 	if end, ok := t.Deadline(); ok {
 		limit = min(limit, time.Until(end)-5*time.Second)
 	}
-	child := exec.Command(self, "-test.run", strings.Join(names, "/"), "-test.v", "-test.timeout", limit.String())
+	child := exec.Command(self, "-test.run", strings.Join(names, "/"), "-test.v", "-test.timeout",
+		limit.String())
 	child.Env = append(os.Environ(), variable+"="+t.Name())
 	if out, err := child.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -18,15 +18,16 @@ import (
 )
 
 // A directory can go back in time: a snapshot of the machine or a copy of the files is put back. It
-// lacks operations that it helped to acknowledge, and its vote could make a leader of a node that lacks
-// them, too (R9). It cannot know that itself. So every start raises a number in the directory (its low bits are random), and each node
-// remembers of each voter the highest number, and the last committed entry that it has acknowledged. The leader knows that
-// exactly, and tells the others by an entry of the log, once a second while it changes. A
-// directory that shows a lower number, or whose log ended before such an entry when it was started, is refused.
+// lacks operations that it helped to acknowledge, and its vote could make a leader of a node that
+// lacks them, too (R9). It cannot know that itself. So every start raises a number in the directory
+// (its low bits are random), and each node remembers of each voter the highest number, and the last
+// committed entry that it has acknowledged. The leader knows that exactly, and tells the others by
+// an entry of the log, once a second while it changes. A directory that shows a lower number, or
+// whose log ended before such an entry when it was started, is refused.
 //
-// The number alone proves little: the copy of a running node starts with one that nobody has seen. And a node that was
-// started a moment ago may acknowledge more before others hear of the start, so that what counts against the end of
-// its log is what it acknowledged before that start.
+// The number alone proves little: the copy of a running node starts with one that nobody has seen.
+// And a node that was started a moment ago may acknowledge more before others hear of the start, so
+// that what counts against the end of its log is what it acknowledged before that start.
 
 // place is an entry of the log: places are ordered as Raft orders the ends of logs, by the term first.
 type place struct {
@@ -74,8 +75,8 @@ func (p Past) with(o Past) Past {
 	return p
 }
 
-// allows reports whether a directory can be the node's that shows a number of a start, and whose log ended at a
-// place then.
+// allows reports whether a directory can be the node's that shows a number of a start, and whose
+// log ended at a place then.
 func (p Past) allows(starts uint64, end place) bool {
 	must := p.Before
 	if starts > p.Starts {
@@ -86,7 +87,8 @@ func (p Past) allows(starts uint64, end place) bool {
 
 // Witness is what a node remembers of the others' pasts. Safe for concurrent use.
 type Witness struct {
-	values *persistence.Values // a file of their own: a vote would wait for the fsyncs of a save in that of the votes
+	// a file of their own: a vote would wait for the fsyncs of a save in that of the votes
+	values *persistence.Values
 
 	mu    sync.Mutex
 	pasts map[string]Past // by the nodes' ids
@@ -101,7 +103,8 @@ const witnessValue = "pasts"
 // maxPasts bounds the nodes that are remembered. Those that are no members any more are forgotten (KeepOnly).
 const maxPasts = 4 * MaxMembers
 
-// OpenWitness reads what a data directory says of the other nodes, in its file WITNESS; nil is the operating system's file system.
+// OpenWitness reads what a data directory says of the other nodes, in its file WITNESS; nil is the
+// operating system's file system.
 func OpenWitness(fsys vfs.FS, dir string) (*Witness, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -116,7 +119,8 @@ func OpenWitness(fsys vfs.FS, dir string) (*Witness, error) {
 		err = decodeStrictly(b, &w.pasts)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: what is remembered of other nodes: %w", persistence.ErrCorrupt, err), values.Close())
+		return nil, errors.Join(fmt.Errorf("%w: what is remembered of other nodes: %w",
+			persistence.ErrCorrupt, err), values.Close())
 	}
 	return w, nil
 }
@@ -124,7 +128,8 @@ func OpenWitness(fsys vfs.FS, dir string) (*Witness, error) {
 // Close closes the file.
 func (w *Witness) Close() error { return w.values.Close() }
 
-// refreshBy has f called before a node is judged, to add what a leader knows that is not here yet; nil: nothing.
+// refreshBy has f called before a node is judged, to add what a leader knows that is not here yet;
+// nil: nothing.
 func (w *Witness) refreshBy(f func()) {
 	w.mu.Lock()
 	w.refresh = f

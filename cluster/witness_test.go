@@ -16,11 +16,12 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// TestPast: a directory is allowed if it shows a start that is not lower, and a log that ended where everything ends that was
-// acknowledged before that start; whatever order the news came in.
+// TestPast: a directory is allowed if it shows a start that is not lower, and a log that ended
+// where everything ends that was acknowledged before that start; whatever order the news came in.
 func TestPast(t *testing.T) {
 	var p Past
-	for _, o := range []Past{{Starts: 3, Acked: place{2, 90}}, {Starts: 5, Acked: place{3, 110}}, {Starts: 4, Acked: place{2, 100}}, {Starts: 5, Acked: place{3, 105}}} {
+	for _, o := range []Past{{Starts: 3, Acked: place{2, 90}}, {Starts: 5, Acked: place{3, 110}}, {Starts: 4,
+		Acked: place{2, 100}}, {Starts: 5, Acked: place{3, 105}}} {
 		p = p.with(o)
 	}
 	if want := (Past{Starts: 5, Acked: place{3, 110}, Before: place{2, 100}}); p != want {
@@ -51,7 +52,8 @@ func TestPast(t *testing.T) {
 
 // TestPastsEntry: what an entry tells comes out as it went in; anything else is refused.
 func TestPastsEntry(t *testing.T) {
-	pasts := map[string]Past{testID("1"): {1, place{2, 3}, place{4, 5}}, testID("2"): {6, place{7, 8}, place{9, 10}}}
+	pasts := map[string]Past{testID("1"): {1, place{2, 3}, place{4, 5}},
+		testID("2"): {6, place{7, 8}, place{9, 10}}}
 	b, err := encodePasts(pasts)
 	must(t, err)
 	got, err := decodePasts(b)
@@ -102,7 +104,8 @@ func TestVotesDoNotWaitForTheWitness(t *testing.T) {
 		})
 		voted := make(chan error, 1)
 		go func() {
-			voted <- errors.Join(n.o.Stable.SetUint64([]byte("term"), 7), n.o.Stable.Set([]byte("vote"), []byte("x")))
+			voted <- errors.Join(n.o.Stable.SetUint64([]byte("term"), 7),
+				n.o.Stable.Set([]byte("vote"), []byte("x")))
 		}()
 		await(t, "the vote is durable", func() bool { return len(voted) == 1 })
 		must(t, <-voted)
@@ -145,7 +148,8 @@ func (m *replica) copyRunning() *vfs.MemFS {
 	return m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 }
 
-// awaitTold waits until a node knows that another one has acknowledged all that is committed, but for the entry that tells so.
+// awaitTold waits until a node knows that another one has acknowledged all that is committed, but
+// for the entry that tells so.
 func (s *shard) awaitTold(knows, of *replica) {
 	s.t.Helper()
 	await(s.t, "the others are told", func() bool {
@@ -153,9 +157,10 @@ func (s *shard) awaitTold(knows, of *replica) {
 	})
 }
 
-// TestOlderDirectory: the directory of a node is put back as it was while the node ran, and lacks what the node has acknowledged since. A
-// node that lacked that, too, does not make it a leader: neither one that was told by the leader nor one that was the leader.
-// It says so itself, and takes part in nothing. Nothing is lost when the former leader is back.
+// TestOlderDirectory: the directory of a node is put back as it was while the node ran, and lacks
+// what the node has acknowledged since. A node that lacked that, too, does not make it a leader:
+// neither one that was told by the leader nor one that was the leader. It says so itself, and takes
+// part in nothing. Nothing is lost when the former leader is back.
 func TestOlderDirectory(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -185,14 +190,17 @@ func TestOlderDirectory(t *testing.T) {
 		if op := s.mustAdd("k", "after"); op.Value != 22 {
 			t.Errorf("the counter is %d, want 22", op.Value)
 		}
-		await(t, "it stands aside when another node says so, too", func() bool { return errors.Is(back.running().Status().Aside, errOlder) })
+		await(t, "it stands aside when another node says so, too", func() bool {
+			return errors.Is(back.running().Status().Aside, errOlder)
+		})
 		if err := errOlder.Error(); !strings.Contains(err, "replace the node") {
 			t.Error(err)
 		}
 	})
 }
 
-// TestOlderDirectoryOfOneStart: a directory that was copied while its node was down is put back after one start.
+// TestOlderDirectoryOfOneStart: a directory that was copied while its node was down is put back
+// after one start.
 func TestOlderDirectoryOfOneStart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -214,7 +222,8 @@ func TestOlderDirectoryOfOneStart(t *testing.T) {
 	})
 }
 
-// TestOlderDirectoryOfALeader: the same of the directory of the leader itself, which knows exactly what the others have.
+// TestOlderDirectoryOfALeader: the same of the directory of the leader itself, which knows exactly
+// what the others have.
 func TestOlderDirectoryOfALeader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -236,8 +245,8 @@ func TestOlderDirectoryOfALeader(t *testing.T) {
 	})
 }
 
-// TestOlderDirectoryIsKnownAtOnce: the leader refuses a directory that lacks what the node acknowledged a moment ago, of which no entry
-// has told yet.
+// TestOlderDirectoryIsKnownAtOnce: the leader refuses a directory that lacks what the node
+// acknowledged a moment ago, of which no entry has told yet.
 func TestOlderDirectoryIsKnownAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -248,7 +257,9 @@ func TestOlderDirectoryIsKnownAtOnce(t *testing.T) {
 		older := back.copyRunning()
 		s.mustAdd("k", "op")
 		commit := leader.running().raft.CommitIndex()
-		await(t, "it has acknowledged that", func() bool { return leader.running().transport.Progress()[raft.ServerID(back.id)].Index >= commit })
+		await(t, "it has acknowledged that", func() bool {
+			return leader.running().transport.Progress()[raft.ServerID(back.id)].Index >= commit
+		})
 		back.stop()
 		back.fs = older
 		back.start()
@@ -256,7 +267,8 @@ func TestOlderDirectoryIsKnownAtOnce(t *testing.T) {
 	})
 }
 
-// TestWipedDirectory: a directory that kept its id and lost its log is refused, though its number of a start is the highest.
+// TestWipedDirectory: a directory that kept its id and lost its log is refused, though its number
+// of a start is the highest.
 func TestWipedDirectory(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -295,7 +307,9 @@ func TestOldStartIsRefused(t *testing.T) {
 			back.stop()
 			back.start()
 			own := back.running().o.Net.self.starts
-			await(t, "the start is known", func() bool { return s.leader().running().witness().of(back.id).Starts == own })
+			await(t, "the start is known", func() bool {
+				return s.leader().running().witness().of(back.id).Starts == own
+			})
 		}
 		back.stop()
 		starts := s.leader().running().witness().of(back.id).Starts
@@ -312,8 +326,8 @@ func TestOldStartIsRefused(t *testing.T) {
 	})
 }
 
-// TestNoFalseRefusal: no node is refused that crashes under load, loses what it had not made durable, or is started again at once, over and
-// over; nor is a leader's uncommitted end.
+// TestNoFalseRefusal: no node is refused that crashes under load, loses what it had not made
+// durable, or is started again at once, over and over; nor is a leader's uncommitted end.
 func TestNoFalseRefusal(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -341,8 +355,8 @@ func TestNoFalseRefusal(t *testing.T) {
 	})
 }
 
-// loseCommitted puts the directories of all nodes but the leader back to what they were before an operation, and returns the leader,
-// which is not running, once the others have gone on without it.
+// loseCommitted puts the directories of all nodes but the leader back to what they were before an
+// operation, and returns the leader, which is not running, once the others have gone on without it.
 func (s *shard) loseCommitted(ops int) (leader *replica, others []*replica) {
 	s.t.Helper()
 	leader, others = s.followers()
@@ -371,7 +385,8 @@ func (s *shard) loseCommitted(ops int) (leader *replica, others []*replica) {
 	return leader, others
 }
 
-// forgets has a node that does not run remember nothing of the others: otherwise it would refuse those that are older.
+// forgets has a node that does not run remember nothing of the others: otherwise it would refuse
+// those that are older.
 func (m *replica) forgets() {
 	must(m.s.t, m.fs.Remove("d/WITNESS"))
 }
@@ -382,7 +397,8 @@ func (s *shard) keepsLost(m *replica, others []*replica) {
 	n := m.running()
 	_, end := n.log.EntryBounds()
 	await(s.t, "it stands aside", func() bool { return n.Status().Aside != nil })
-	if err := n.Status().Aside; !strings.Contains(err.Error(), "has what its shard has lost") || !strings.Contains(err.Error(), "Do not wipe it") {
+	if err := n.Status().Aside; !strings.Contains(err.Error(), "has what its shard has lost") ||
+		!strings.Contains(err.Error(), "Do not wipe it") {
 		s.t.Error(err)
 	}
 	if _, after := n.log.EntryBounds(); after != end || m.restarted.Load() > 0 {
@@ -396,7 +412,8 @@ func (s *shard) keepsLost(m *replica, others []*replica) {
 	}
 }
 
-// TestKeepsWhatIsLost: two nodes lost what the third has acknowledged, and go on. It says that it has that, and keeps it.
+// TestKeepsWhatIsLost: two nodes lost what the third has acknowledged, and go on. It says that it
+// has that, and keeps it.
 func TestKeepsWhatIsLost(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -407,8 +424,8 @@ func TestKeepsWhatIsLost(t *testing.T) {
 	})
 }
 
-// TestReturnsAlone: the same, and the third remembers what the others had acknowledged. It does not make them stand aside, who are
-// all that works.
+// TestReturnsAlone: the same, and the third remembers what the others had acknowledged. It does not
+// make them stand aside, who are all that works.
 func TestReturnsAlone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -423,7 +440,9 @@ func TestMajorityIsNotToldAway(t *testing.T) {
 	for code, want := range map[answer]error{olderDirectory: errOlder, goesOn: errWentOn} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must(t, err)
-		n, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: FormatLevel}, Secret: testSecret})
+		n, err := Listen(l,
+			NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: FormatLevel},
+				Secret: testSecret})
 		must(t, err)
 		works := true
 		n.TakesPart(func() bool { return works })
@@ -444,11 +463,12 @@ func TestMajorityIsNotToldAway(t *testing.T) {
 	}
 }
 
-// TestAnotherStartIsMeant: a node hears that its directory is older, and does not believe what is said of an earlier start, which was
-// judged after the present one.
+// TestAnotherStartIsMeant: a node hears that its directory is older, and does not believe what is
+// said of an earlier start, which was judged after the present one.
 func TestAnotherStartIsMeant(t *testing.T) {
 	aside := make(chan struct{})
-	n, log := listen(t, "2", NetOptions{Secret: testSecret, Self: Identity{Cluster: testID("c"), Node: testID("2"), Format: FormatLevel, Starts: 6}})
+	n, log := listen(t, "2", NetOptions{Secret: testSecret,
+		Self: Identity{Cluster: testID("c"), Node: testID("2"), Format: FormatLevel, Starts: 6}})
 	n.OnAside(func() { close(aside) })
 	w, err := OpenWitness(vfs.NewMem(), "d")
 	must(t, err)
@@ -466,7 +486,8 @@ func TestAnotherStartIsMeant(t *testing.T) {
 	<-aside
 }
 
-// TestKeepsWhatIsLostAndTrimmed: the same, and the others do not have the entries any more that took the place of those that were lost.
+// TestKeepsWhatIsLostAndTrimmed: the same, and the others do not have the entries any more that
+// took the place of those that were lost.
 func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	for name, ops := range map[string]int{"the log is shorter": 10, "the log is longer": 100} {
 		t.Run(name, func(t *testing.T) {
@@ -491,8 +512,8 @@ func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAnotherLog: a node has a snapshot that ends with an entry of its own, and stands aside for one that ends with another at
-// the place of one that was committed.
+// TestSnapshotOfAnotherLog: a node has a snapshot that ends with an entry of its own, and stands
+// aside for one that ends with another at the place of one that was committed.
 func TestSnapshotOfAnotherLog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
@@ -512,8 +533,9 @@ func TestSnapshotOfAnotherLog(t *testing.T) {
 	})
 }
 
-// TestFilesOfAnotherLog: a node that is to fetch the leader's files refuses those of a log that has other entries where its own were committed,
-// and stands aside. It takes those of a copy of its own log.
+// TestFilesOfAnotherLog: a node that is to fetch the leader's files refuses those of a log that has
+// other entries where its own were committed, and stands aside. It takes those of a copy of its own
+// log.
 func TestFilesOfAnotherLog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s, other := newShard(t, 1), newShard(t, 1)

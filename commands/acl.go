@@ -13,7 +13,8 @@ import (
 
 // redisCategories are the categories that Redis has, in its order, with those
 // of the modules that Redis 8 comes with. Ours follow.
-var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap hyperloglog geo stream " +
+var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap " +
+	"hyperloglog geo stream " +
 	"pubsub admin fast slow blocking dangerous connection transaction scripting " +
 	"json search tdigest cms bloom cuckoo topk timeseries")
 
@@ -31,7 +32,9 @@ func newCatalog(t *Table) *acl.Catalog {
 			list[i].Categories = append(list[i].Categories, strings.TrimPrefix(category, "@"))
 		}
 	}
-	own := slices.DeleteFunc(typeCategories(""), func(c string) bool { return slices.Contains(redisCategories, c) })
+	own := slices.DeleteFunc(typeCategories(""), func(c string) bool {
+		return slices.Contains(redisCategories, c)
+	})
 	return acl.NewCatalog(slices.Concat(redisCategories, []string{"counter", "table", "sketch"}, own), list)
 }
 
@@ -83,7 +86,8 @@ func (c *Command) keyRefs(refs []acl.KeyRef, args [][]byte) (_ []acl.KeyRef, ok 
 
 // check decides whether a user may run a resolved command with these arguments;
 // object is what is denied.
-func (c *Command) check(u *acl.User, args [][]byte, refs []acl.KeyRef) (reason acl.Reason, object string, _ []acl.KeyRef) {
+func (c *Command) check(u *acl.User, args [][]byte, refs []acl.KeyRef) (reason acl.Reason, object string,
+	_ []acl.KeyRef) {
 	if u.Everything() {
 		return acl.Allowed, "", refs
 	}
@@ -153,7 +157,8 @@ func (p *Pipeline) withdrawn(q *queued) string {
 	if p.ses.unrestricted() {
 		return ""
 	}
-	const text = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. " +
+	const text = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the " +
+		"EXEC call. " +
 		"This command is no longer allowed for the following reason: "
 	switch p.permit(q.cmd, q.args, nil, true) {
 	case acl.DeniedCommand:
@@ -343,8 +348,10 @@ func aclLog(c *Context) {
 }
 
 // errNoACLFile is Redis' own text.
-var errNoACLFile error = refusal("ERR This Redis instance is not configured to use an ACL file. You may want to specify users via " +
-	"the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order " +
+var errNoACLFile error = refusal("ERR This Redis instance is not configured to use an ACL file. You may " +
+	"want to specify users via " +
+	"the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration " +
+	"file set) in order " +
 	"to store users in the Redis configuration.")
 
 // aclLoad is ACL LOAD: all of the file or, if a line is wrong, nothing of it.
@@ -366,7 +373,8 @@ func aclSave(c *Context) {
 		return
 	}
 	if c.Server.SaveUsers() != nil {
-		c.fail(refusal("ERR There was an error trying to save the ACLs. Please check the server logs for more information"))
+		c.fail(refusal("ERR There was an error trying to save the ACLs. Please check the server logs for " +
+			"more information"))
 		return
 	}
 	c.W.Status("OK")
@@ -420,7 +428,8 @@ func aclGenPass(c *Context) {
 		}
 	}
 	if bits < 1 || bits > maxPasswordBits {
-		c.fail(refusal("ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"))
+		c.fail(refusal("ERR ACL GENPASS argument must be the number of bits for the output password, a " +
+			"positive number up to 4096"))
 		return
 	}
 	digits := (bits + 3) / 4
@@ -451,19 +460,23 @@ var aclCommands = []Command{{
 	Subcommands: []Command{
 		aclSub("cat", -2, aclFlags, "Lists the categories of commands, or the commands of one.", aclCat,
 			opt(strArg("category"))),
-		audited(auditAll, aclSub("deluser", -3, aclAdminFlags, "Deletes users and closes their connections.", aclDelUser,
+		audited(auditAll, aclSub("deluser", -3, aclAdminFlags, "Deletes users and closes their connections.",
+			aclDelUser,
 			multi(strArg("username")))),
-		since("7.0.0", aclSub("dryrun", -4, aclAdminFlags, "Says whether a user may run a command, without running it.",
+		since("7.0.0", aclSub("dryrun", -4, aclAdminFlags, "Says whether a user may run a command, "+
+			"without running it.",
 			aclDryRun, strArg("username"), strArg("command"), opt(multi(strArg("arg"))))),
 		aclSub("genpass", -2, aclFlags, "Returns a random password.", aclGenPass, opt(intArg("bits"))),
 		aclSub("getuser", 3, aclAdminFlags, "Returns a user's rules.", aclGetUser, strArg("username")),
 		aclSub("list", 2, aclAdminFlags, "Returns all users with their rules, as in an ACL file.", aclList),
 		audited(auditAll, aclSub("load", 2, aclAdminFlags,
 			"Reads the users of the ACL file, all of them or, if a line is wrong, none.", aclLoad)),
-		audited(denialsAudit, aclSub("log", -2, aclAdminFlags, "Lists the latest denied commands, keys and logins, or forgets them.",
+		audited(denialsAudit, aclSub("log", -2, aclAdminFlags, "Lists the latest denied commands, keys "+
+			"and logins, or forgets them.",
 			aclLog, opt(oneOf("operation", intArg("count"), word("RESET"))))),
 		audited(auditAll, aclSub("save", 2, aclAdminFlags, "Writes the users to the ACL file.", aclSave)),
-		audited(userAudit, aclSub("setuser", -3, aclAdminFlags, "Creates or changes a user by rules.", aclSetUser,
+		audited(userAudit, aclSub("setuser", -3, aclAdminFlags, "Creates or changes a user by rules.",
+			aclSetUser,
 			strArg("username"), opt(multi(strArg("rule"))))),
 		aclSub("users", 2, aclAdminFlags, "Returns the names of all users.",
 			func(c *Context) { c.W.BulkStrings(c.Server.Users.Names()) }),

@@ -19,29 +19,35 @@ func TestACLCommands(t *testing.T) {
 		{"ACL SETUSER a", "+OK"},
 		{"ACL SETUSER a on >p +get ~foo* %R~ro* %W~ro* &ch", "+OK"},
 		{"ACL USERS", `["a" "default"]`},
-		{"ACL LIST", `["user a on #148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940 ~foo* ~ro* ` +
-			`resetchannels &ch -@all +get" "user default on nopass ~* &* +@all"]`},
+		{"ACL LIST",
+			`["user a on #148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940 ~foo* ~ro* ` +
+				`resetchannels &ch -@all +get" "user default on nopass ~* &* +@all"]`},
 		{"ACL SETUSER a (+get ~b", "-ERR Unmatched parenthesis in acl selector starting at '(+get'."},
 		{"ACL SETUSER a (+get ~b foo )", setuser + "'(+get ~b foo )': Syntax error"},
 		{"ACL SETUSER a +foo", setuser + "'+foo': Unknown command or category name in ACL"},
 		{"ACL SETUSER a +@foo", setuser + "'+@foo': Unknown command or category name in ACL"},
 		{"ACL SETUSER a %X~foo", setuser + "'%X~foo': Syntax error"},
 		{"ACL SETUSER a %~foo", setuser + "'%~foo': Syntax error"},
-		{"ACL SETUSER a <nope", setuser + "'<nope': The password you are trying to remove from the user does not exist"},
-		{"ACL SETUSER a #12", setuser + "'#12': The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters"},
-		{"ACL SETUSER a +config|get|x", setuser + "'+config|get|x': Allowing first-arg of a subcommand is not supported"},
+		{"ACL SETUSER a <nope", setuser + "'<nope': The password you are trying to remove from the user " +
+			"does not exist"},
+		{"ACL SETUSER a #12", setuser + "'#12': The password hash must be exactly 64 characters and " +
+			"contain only lowercase hexadecimal characters"},
+		{"ACL SETUSER a +config|get|x", setuser + "'+config|get|x': Allowing first-arg of a subcommand is " +
+			"not supported"},
 		{"ACL SETUSER a +config|", setuser + "'+config|': Syntax error"},
 		{"ACL SETUSER a +config|foo", setuser + "'+config|foo': Unknown command or category name in ACL"},
 		{"ACL SETUSER a blah", setuser + "'blah': Syntax error"},
 		{`ACL SETUSER "a b" on`, "-ERR Usernames can't contain spaces or null characters"},
 		{`ACL SETUSER a ""`, "+OK"},
-		{"ACL GETUSER a", `["flags" ["on"] "passwords" ["148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940"] ` +
-			`"commands" "-@all +get" "keys" "~foo* ~ro*" "channels" "&ch" "selectors" []]`},
+		{"ACL GETUSER a",
+			`["flags" ["on"] "passwords" ["148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940"] ` +
+				`"commands" "-@all +get" "keys" "~foo* ~ro*" "channels" "&ch" "selectors" []]`},
 		{"ACL GETUSER nobody", "nil"},
 		{"ACL DELUSER default", "-ERR The 'default' user cannot be removed"},
 		{"ACL CAT foo", "-ERR Unknown category 'foo'"},
 		{"ACL CAT transaction", `["multi" "exec" "discard" "watch" "unwatch" "cmulti"]`},
-		{"ACL GENPASS 0", "-ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"},
+		{"ACL GENPASS 0", "-ERR ACL GENPASS argument must be the number of bits for the output password, " +
+			"a positive number up to 4096"},
 		{"ACL GENPASS x", "-ERR value is not an integer or out of range"},
 		{"ACL LOAD", "-" + errNoACLFile.Error()},
 		{"ACL SAVE", "-" + errNoACLFile.Error()},
@@ -67,22 +73,29 @@ func TestPermissions(t *testing.T) {
 		return "-NOPERM this user has no permissions to run the '" + name + "' command"
 	}
 	admin.play([]step{
-		{"ACL SETUSER b on >p ~foo* %R~ro* %W~wo* +get +set +cincrby +cmincrby +multi +exec +exists +select|0 +mget", "+OK"},
+		{"ACL SETUSER b on >p ~foo* %R~ro* %W~wo* +get +set +cincrby +cmincrby +multi +exec +exists " +
+			"+select|0 +mget", "+OK"},
 	})
 	c.play([]step{
-		{"AUTH b p", "+OK"}, {"GET foo1", "nil"}, {"GET x", key}, {"DEL foo1", run("del")}, {"GET wo1", key}, {"GET ro1", "nil"},
-		{"SET ro1 1", key}, {"SET wo1 1", "+OK"}, {"SET wo1 2 GET", key}, {"EXISTS ro1", ":0"}, {"EXISTS wo1", ":1"}, {"EXISTS x", key},
+		{"AUTH b p", "+OK"}, {"GET foo1", "nil"}, {"GET x", key}, {"DEL foo1", run("del")}, {"GET wo1", key},
+		{"GET ro1", "nil"},
+		{"SET ro1 1", key}, {"SET wo1 1", "+OK"}, {"SET wo1 2 GET", key}, {"EXISTS ro1", ":0"},
+		{"EXISTS wo1", ":1"}, {"EXISTS x", key},
 		{"CINCRBY foo id 1", ":1"}, {"CINCRBY wo1 id 1", key}, {"CMINCRBY id 2 foo2 1 foo3 1", "[:1 :1]"},
 		{"CMINCRBY id 2 foo2 1 x 1", key}, {"MGET foo1 ro1", "[nil nil]"}, {"MGET foo1 ro1 x", key},
 		{"CMINCRBY id 9 foo2 1 x 1", key},
-		{"CONFIG GET x", run("config|get")}, {"ACL WHOAMI", run("acl|whoami")}, {"SELECT 1", run("select")}, {"SELECT 0", "+OK"},
-		{"MULTI", "+OK"}, {"GET x", key}, {"GET foo1", "+QUEUED"}, {"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
+		{"CONFIG GET x", run("config|get")}, {"ACL WHOAMI", run("acl|whoami")}, {"SELECT 1", run("select")},
+		{"SELECT 0", "+OK"},
+		{"MULTI", "+OK"}, {"GET x", key}, {"GET foo1", "+QUEUED"},
+		{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
 		{"MULTI", "+OK"}, {"SET foo1 5", "+QUEUED"}, {"GET foo1", "+QUEUED"},
 	})
 	admin.play([]step{{"ACL SETUSER b -get", "+OK"}})
 	c.play([]step{
-		{"EXEC", "[+OK -NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. " +
-			"This command is no longer allowed for the following reason: no permission to execute the command or subcommand]"},
+		{"EXEC", "[+OK -NOPERM ACLs rules changed between the moment the transaction was accumulated and " +
+			"the EXEC call. " +
+			"This command is no longer allowed for the following reason: no permission to execute the " +
+			"command or subcommand]"},
 		{"RESET", "+RESET"}, {"GET x", "nil"},
 	})
 	admin.play([]step{
@@ -97,7 +110,9 @@ func TestPermissions(t *testing.T) {
 	})
 	log := admin.say("ACL LOG 100")
 	for _, part := range []string{`"reason" "key" "context" "multi" "object" "x" "username" "b"`,
-		`:3 "reason" "key" "context" "toplevel" "object" "wo1"`, `"reason" "command" "context" "multi" "object" "get"`, `"reason" "command" "context" "toplevel" "object" "config|get"`} {
+		`:3 "reason" "key" "context" "toplevel" "object" "wo1"`,
+		`"reason" "command" "context" "multi" "object" "get"`,
+		`"reason" "command" "context" "toplevel" "object" "config|get"`} {
 		if !strings.Contains(log, part) {
 			t.Errorf("ACL LOG lacks %s in %s", part, log)
 		}
@@ -110,7 +125,8 @@ func TestDenialsInACLLog(t *testing.T) {
 	srv := new(Server)
 	st := newStore(t)
 	admin, c := dial(t, st, srv), dial(t, st, srv)
-	admin.play([]step{{"ACL SETUSER b on >p ~a +get +multi +exec +auth", "+OK"}, {"ACL SETUSER z on >p", "+OK"}})
+	admin.play([]step{{"ACL SETUSER b on >p ~a +get +multi +exec +auth", "+OK"},
+		{"ACL SETUSER z on >p", "+OK"}})
 	latest := func(line, want, cmd string) {
 		t.Helper()
 		for l := range strings.SplitSeq(line, ";") {
@@ -130,12 +146,14 @@ func TestDenialsInACLLog(t *testing.T) {
 	latest("GET other", `"reason" "key" "context" "toplevel" "object" "other"`, "get")
 	latest("MULTI;GET other", `"reason" "key" "context" "multi" "object" "other"`, "get")
 	latest("EXEC;AUTH z wrong", `"reason" "auth" "context" "toplevel" "object" "AUTH" "username" "z"`, "auth")
-	latest("MULTI;AUTH z wrong;EXEC", `"reason" "auth" "context" "multi" "object" "AUTH" "username" "z"`, "exec")
+	latest("MULTI;AUTH z wrong;EXEC", `"reason" "auth" "context" "multi" "object" "AUTH" "username" "z"`,
+		"exec")
 	c.say("MULTI")
 	c.say("GET a")
 	admin.say("ACL SETUSER b -get")
 	latest("EXEC", `"reason" "command" "context" "multi" "object" "get" "username" "b"`, "exec")
-	if got := admin.say("ACL LOG 100"); strings.Count(got, `"count"`) != 7 || !strings.Contains(got, `"entry-id" :6 `) {
+	if got := admin.say("ACL LOG 100"); strings.Count(got, `"count"`) != 7 ||
+		!strings.Contains(got, `"entry-id" :6 `) {
 		t.Errorf("not seven entries: %s", got)
 	}
 }
@@ -163,18 +181,23 @@ func TestRulesOfRedis(t *testing.T) {
 	srv := new(Server)
 	st := newStore(t)
 	admin, c := dial(t, st, srv), dial(t, st, srv)
-	const rules = "+@all -bgrewriteaof -module|load -restore-asking -pfselftest -sentinel -hexpire -vadd -json.set -bf.add " +
+	const rules = "+@all -bgrewriteaof -module|load -restore-asking -pfselftest -sentinel -hexpire -vadd " +
+		"-json.set -bf.add " +
 		"-ft.search -hotkeys|start -cluster|migration -@scripting +script|load"
 	run := func(name string) string {
 		return "-NOPERM this user has no permissions to run the '" + name + "' command"
 	}
 	admin.play([]step{
 		{"ACL SETUSER b on nopass ~* " + rules, "+OK"},
-		{"ACL LIST", `["user b on nopass ~* resetchannels ` + rules + `" "user default on nopass ~* &* +@all"]`},
-		{"ACL SETUSER b -nosuch", "-ERR Error in ACL SETUSER modifier '-nosuch': Unknown command or category name in ACL"},
-		{"ACL SETUSER b -module|nosuch", "-ERR Error in ACL SETUSER modifier '-module|nosuch': Unknown command or category name in ACL"},
+		{"ACL LIST", `["user b on nopass ~* resetchannels ` + rules +
+			`" "user default on nopass ~* &* +@all"]`},
+		{"ACL SETUSER b -nosuch", "-ERR Error in ACL SETUSER modifier '-nosuch': Unknown command or " +
+			"category name in ACL"},
+		{"ACL SETUSER b -module|nosuch", "-ERR Error in ACL SETUSER modifier '-module|nosuch': Unknown " +
+			"command or category name in ACL"},
 		{"ACL DRYRUN b BF.ADD f x", `"This user has no permissions to run the 'bf.add' command"`},
-		{"BGREWRITEAOF", "-ERR BGREWRITEAOF is not supported: there is no append-only file to rewrite; every checkpoint trims the op log"},
+		{"BGREWRITEAOF", "-ERR BGREWRITEAOF is not supported: there is no append-only file to rewrite; " +
+			"every checkpoint trims the op log"},
 		{"BGREWRITEAOF x", "-ERR wrong number of arguments for 'bgrewriteaof' command"},
 		{"MODULE LOAD x", "-ERR MODULE LOAD is not supported: there are no modules here"},
 		{"MODULE NOSUCH x", "-ERR unknown subcommand 'NOSUCH'. Try MODULE HELP."},
@@ -185,13 +208,16 @@ func TestRulesOfRedis(t *testing.T) {
 		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
 	})
 	c.play([]step{
-		{"AUTH b x", "+OK"}, {"BGREWRITEAOF", run("bgrewriteaof")}, {"MODULE LOAD x", run("module|load")}, {"MODULE LIST", "[]"},
-		{"SENTINEL masters", run("sentinel")}, {"EVAL x 0", run("eval")}, {"SCRIPT FLUSH", run("script|flush")},
+		{"AUTH b x", "+OK"}, {"BGREWRITEAOF", run("bgrewriteaof")}, {"MODULE LOAD x", run("module|load")},
+		{"MODULE LIST", "[]"},
+		{"SENTINEL masters", run("sentinel")}, {"EVAL x 0", run("eval")},
+		{"SCRIPT FLUSH", run("script|flush")},
 		{"SCRIPT LOAD x", "-ERR SCRIPT LOAD is not supported: scripts are not supported; MULTI is atomic"},
 		{"CLUSTER MIGRATION x", run("cluster|migration")},
 		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
 	})
-	if got := admin.say("COMMAND INFO module") + admin.say("COMMAND DOCS module") + admin.say("MODULE HELP") + admin.say("COMMAND"); strings.Contains(got, "loadex") ||
+	if got := admin.say("COMMAND INFO module") + admin.say("COMMAND DOCS module") + admin.say("MODULE HELP") +
+		admin.say("COMMAND"); strings.Contains(got, "loadex") ||
 		strings.Contains(got, "bgrewriteaof") {
 		t.Errorf("what is refused is listed: %s", got)
 	}
@@ -222,7 +248,8 @@ func TestEveryCommandsKeys(t *testing.T) {
 		}
 		args := sampleArgs(c)
 		access := accessOf(c.keyFlags(args))
-		for name, grants := range map[string]acl.Access{"r": acl.Read, "w": acl.Write, "rw": acl.Read | acl.Write} {
+		for name, grants := range map[string]acl.Access{"r": acl.Read, "w": acl.Write,
+			"rw": acl.Read | acl.Write} {
 			want := acl.Allowed
 			if access&^grants != 0 {
 				want = acl.DeniedKey
@@ -281,7 +308,8 @@ func TestRename(t *testing.T) {
 		{"CONFIG GET x", "-ERR unknown command 'CONFIG', with args beginning with: 'GET' 'x' "},
 		{"get x 1", "+OK"}, {"got x", `"1"`}, {"got", "-ERR wrong number of arguments for 'get' command"},
 		{"ACL WHOAMI", "-ERR unknown command 'ACL', with args beginning with: 'WHOAMI' "},
-		{"RULES SETUSER a +got", "-ERR Error in ACL SETUSER modifier '+got': Unknown command or category name in ACL"},
+		{"RULES SETUSER a +got", "-ERR Error in ACL SETUSER modifier '+got': Unknown command or category " +
+			"name in ACL"},
 		{"RULES SETUSER a +get", "+OK"},
 		{"RULES DRYRUN a got x", `"This user has no permissions to access the 'x' key"`},
 		{"RULES DRYRUN a get x 1", `"This user has no permissions to run the 'set' command"`},
@@ -324,7 +352,8 @@ func benchmarkUser(b *testing.B, rules ...string) {
 func TestPermissionsAllocateNothing(t *testing.T) {
 	for _, rules := range [][]string{{"~*", "+@all"}, {"~page:*", "%R~ro:*", "+@all", "-@dangerous"}} {
 		p := newIdlePipeline()
-		if err := p.srv.Users.Set(acl.Default, append([]string{"reset", "on", "nopass"}, rules...)); err != nil {
+		if err := p.srv.Users.Set(acl.Default,
+			append([]string{"reset", "on", "nopass"}, rules...)); err != nil {
 			t.Fatal(err)
 		}
 		c := Commands.Get([]byte("cincrby"))

@@ -131,9 +131,11 @@ const groupServer = "server"
 var dangerousACL = []string{"@dangerous"}
 
 var (
-	errBackupPath   error = refusal("ERR BACKUP writes to no directory of this server: BACKUP - answers a stream")
+	errBackupPath error = refusal("ERR BACKUP writes to no directory of this server: BACKUP - answers " +
+		"a stream")
 	errBackupNext   error = refusal("ERR BACKUP NEXT goes on with what BACKUP - began on the same connection")
-	errBackupVerify error = refusal("ERR BACKUP VERIFIED needs the data's id, of 32 hexadecimal digits, and a Unix time in milliseconds")
+	errBackupVerify error = refusal("ERR BACKUP VERIFIED needs the data's id, of 32 hexadecimal digits, " +
+		"and a Unix time in milliseconds")
 )
 
 // maxBackupPiece is how many bytes of a stream are answered at once.
@@ -206,7 +208,8 @@ func backupVerified(c *Context) {
 		return
 	}
 	ms, ok := parseInt(c.Args[3])
-	if n, err := hex.Decode(id[:], c.Args[2][:min(len(c.Args[2]), 32)]); !ok || ms < 0 || err != nil || n != len(id) || len(c.Args[2]) != 32 {
+	if n, err := hex.Decode(id[:], c.Args[2][:min(len(c.Args[2]), 32)]); !ok || ms < 0 || err != nil ||
+		n != len(id) || len(c.Args[2]) != 32 {
 		c.fail(errBackupVerify)
 		return
 	}
@@ -240,7 +243,8 @@ func doReplicaOf(c *Context) {
 // replicaOf declares REPLICAOF under one of its names.
 func replicaOf(name, since string) Command {
 	return Command{
-		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: since,
+		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer,
+		Since:      since,
 		Complexity: "O(1)", Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
@@ -265,62 +269,80 @@ func moduleList(c *Context) {
 // serverCommands administer the server and copy its data directory.
 var serverCommands = []Command{
 	{
-		Name: "info", Arity: -1, Flags: Loading | Stale, Group: groupServer, ACL: dangerousACL, Since: "1.0.0",
-		Complexity: "O(1)", Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+		Name: "info", Arity: -1, Flags: Loading | Stale, Group: groupServer, ACL: dangerousACL,
+		Since:      "1.0.0",
+		Complexity: "O(1)", Tips: []string{"nondeterministic_output", "request_policy:all_shards",
+			"response_policy:special"},
 		Summary: "Returns figures about the server.", Args: []Arg{opt(multi(strArg("section")))}, Run: doInfo,
 	},
 	{
-		Name: "save", Arity: 1, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "1.0.0",
+		Name: "save", Arity: 1, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer,
+		Since:      "1.0.0",
 		Complexity: "O(N), where N is the size of the filters", Summary: "Takes a snapshot and waits for it.",
 		Run: func(c *Context) { c.ok(c.Store.Snapshot()) },
 	},
 	{
-		Name: "bgsave", Arity: -1, Flags: Admin | NoScript | NoAsyncLoading, Group: groupServer, Since: "1.0.0", Complexity: "O(1)",
+		Name: "bgsave", Arity: -1, Flags: Admin | NoScript | NoAsyncLoading, Group: groupServer,
+		Since: "1.0.0", Complexity: "O(1)",
 		Summary: "Takes a snapshot in the background.", Args: []Arg{opt(word("SCHEDULE"))}, Run: doBgsave,
 	},
 	{
-		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
+		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer,
+		ACL:   []string{"@admin", "@dangerous"},
 		Since: "1.0.0", Complexity: "O(1)", Tips: changingTip,
 		Summary: "Returns the Unix time of the last snapshot.", Run: doLastSave,
 	},
 	{
-		Name: "shutdown", Arity: -1, Flags: Admin | NoScript | Loading | Stale | NoMulti | AllowBusy, Group: groupServer,
+		Name: "shutdown", Arity: -1, Flags: Admin | NoScript | Loading | Stale | NoMulti | AllowBusy,
+		Group: groupServer,
 		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
-		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Loses nothing acknowledged either way.",
-		Args:    []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")), opt(word("FORCE")), opt(word("ABORT"))},
-		Run:     doShutdown, Audit: auditAll,
+		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Loses nothing acknowledged " +
+			"either way.",
+		Args: []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")),
+			opt(word("FORCE")), opt(word("ABORT"))},
+		Run: doShutdown, Audit: auditAll,
 	},
 	{
-		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
-		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0",
+		Complexity: "O(1)",
+		Tips:       []string{"request_policy:all_shards", "response_policy:agg_min"},
 		Summary: "Waits until numreplicas replicas have everything acknowledged, or until the timeout, and " +
-			"returns how many have; 0 without a cluster.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
+			"returns how many have; 0 without a cluster.",
+		Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
 	},
 	{
-		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0", Complexity: "O(1)",
-		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0",
+		Complexity: "O(1)",
+		Tips:       []string{"request_policy:all_shards", "response_policy:agg_min"},
 		Summary: "Writes everything acknowledged to disk, whatever appendfsync is, and returns how many " +
 			"replicas have it on their disks.",
 		Args: []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
 	},
 	{
-		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0", Complexity: "O(1)",
-		Tips: changingTip, Summary: "Returns the server's time.", Run: doTime,
+		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0",
+		Complexity: "O(1)",
+		Tips:       changingTip, Summary: "Returns the server's time.", Run: doTime,
 	},
 	{
-		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
-		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master, or the replica of one in a cluster.", Run: doRole,
+		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer,
+		ACL:   []string{"@admin", "@dangerous"},
+		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master, or the " +
+			"replica of one in a cluster.", Run: doRole,
 	},
 	{
-		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",
-		Summary: "Returns the version, with a smile.", Args: []Arg{opt(with("VERSION", intArg("version")))},
+		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0",
+		Complexity: "O(1)",
+		Summary:    "Returns the version, with a smile.",
+		Args:       []Arg{opt(with("VERSION", intArg("version")))},
 		Run: func(c *Context) {
 			c.W.Verbatim("To count is human; to count once, divine.\nfbfkv ver. " + c.Server.Version + "\n")
 		},
 	},
 	{
-		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.2.0",
-		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
+		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer,
+		Since: "0.2.0",
+		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data " +
+			"directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory below backup-dir on " +
 			"the server's machine, and returns its path when it is complete. Clients are served meanwhile. " +
 			"fbfkv restore makes a data directory from the copy. With -, the command returns the first " +
@@ -328,7 +350,8 @@ var serverCommands = []Command{
 			"piece, and an empty one at the end. VERIFIED records, for INFO, when the last good backup of " +
 			"this data was made (fbfkv verify).",
 		Args: []Arg{oneOf("target", strArg("directory"), word("-"), word("NEXT"),
-			with("VERIFIED", block("verified", strArg("id"), intArg("unix-time-milliseconds"))))}, Run: doBackup, Audit: auditBackup,
+			with("VERIFIED", block("verified", strArg("id"), intArg("unix-time-milliseconds"))))},
+		Run: doBackup, Audit: auditBackup,
 	},
 }
 
@@ -342,8 +365,10 @@ var standaloneCommands = []Command{
 		Subcommands: []Command{
 			{
 				Name: "list", Arity: 2, Flags: Admin | NoScript, Group: groupServer, Since: "4.0.0",
-				Complexity: "O(N) where N is the number of loaded modules.", Tips: []string{"nondeterministic_output_order"},
-				Summary: "Returns nothing: there are no modules. With module-list-bf it returns RedisBloom's.", Run: moduleList,
+				Complexity: "O(N) where N is the number of loaded modules.",
+				Tips:       []string{"nondeterministic_output_order"},
+				Summary: "Returns nothing: there are no modules. With module-list-bf it returns " +
+					"RedisBloom's.", Run: moduleList,
 			},
 			since("5.0.0", helpFor("module", groupServer)),
 		},

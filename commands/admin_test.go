@@ -24,7 +24,8 @@ func TestBackup(t *testing.T) {
 		{"BACKUP elsewhere", "-ERR not there"},
 		{"BACKUP one", `"` + dir + `"`},
 	})
-	if r := dial(t, st, &Server{}).say("BACKUP " + dir + "2"); !strings.HasPrefix(r, "-ERR BACKUP writes to no directory") {
+	if r := dial(t, st, &Server{}).say("BACKUP " + dir + "2"); !strings.HasPrefix(r,
+		"-ERR BACKUP writes to no directory") {
 		t.Errorf("without a place for backups: %s", r)
 	}
 	if r := c.say("BACKUP one"); !strings.HasPrefix(r, "-ERR ") || !strings.Contains(r, dir+" is not empty") {

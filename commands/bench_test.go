@@ -51,7 +51,9 @@ func newIdlePipeline() *Pipeline {
 }
 
 func TestSteadyPathAllocatesNothing(t *testing.T) {
-	l := newIsland(after(func(v *ClusterView) { v.Shards, v.Shards[0].Slots = v.Shards[:1], []SlotRange{{0, slotCount - 1}} }))
+	l := newIsland(after(func(v *ClusterView) {
+		v.Shards, v.Shards[0].Slots = v.Shards[:1], []SlotRange{{0, slotCount - 1}}
+	}))
 	for name, cluster := range map[string]*Cluster{"alone": nil, "leading": &l.Cluster} {
 		for _, words := range steady {
 			p, args := newIdlePipeline(), toArgs(words)

@@ -49,7 +49,8 @@ func arityError(r *Request) error {
 // parseDouble reads a number as Redis does: infinity is one.
 func parseDouble(v []byte) (float64, bool) {
 	digits := bytes.TrimLeft(v, "+-")
-	if len(v)-len(digits) <= 1 && (bytes.EqualFold(digits, []byte("inf")) || bytes.EqualFold(digits, []byte("infinity"))) {
+	if len(v)-len(digits) <= 1 &&
+		(bytes.EqualFold(digits, []byte("inf")) || bytes.EqualFold(digits, []byte("infinity"))) {
 		return math.Inf(1 - 2*bytes.Count(v, []byte("-"))), true
 	}
 	return parseDecimal(v)
@@ -346,16 +347,18 @@ var bloomCommands = []Command{
 		ACL: bloomFastACL, Since: "1.0.0", Complexity: "O(1)",
 		Summary: "Creates a Bloom filter with a capacity and an error rate. It grows by EXPANSION; with " +
 			"NONSCALING it does not grow.",
-		Args: []Arg{keyArg(), dblArg("error_rate"), intArg("capacity"), opt(with("EXPANSION", intArg("expansion"))),
+		Args: []Arg{keyArg(), dblArg("error_rate"), intArg("capacity"),
+			opt(with("EXPANSION", intArg("expansion"))),
 			opt(word("NONSCALING"))},
 		Parse: parseBFReserve, Reply: replyOK,
 	},
 	{
 		Name: "bf.add", Arity: 3, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupBloom,
 		ACL: bloomACL, Since: "1.0.0", Complexity: "O(K), where K is the number of hashes",
-		Summary: "Adds an item to a Bloom filter and creates the filter if necessary. Returns 1 if the item is new.",
-		Args:    []Arg{keyArg(), strArg("item")},
-		Parse:   parseBFItems(store.BFAdd, single), Reply: replyBFAdded,
+		Summary: "Adds an item to a Bloom filter and creates the filter if necessary. Returns 1 if the " +
+			"item is new.",
+		Args:  []Arg{keyArg(), strArg("item")},
+		Parse: parseBFItems(store.BFAdd, single), Reply: replyBFAdded,
 	},
 	{
 		Name: "bf.madd", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupBloom,
@@ -369,7 +372,8 @@ var bloomCommands = []Command{
 		ACL: bloomACL, Since: "1.0.0", Complexity: perItem,
 		Summary: "Adds items to a Bloom filter and creates the filter, with the given options, if necessary.",
 		Args: []Arg{keyArg(), opt(with("CAPACITY", intArg("capacity"))), opt(with("ERROR", dblArg("error"))),
-			opt(with("EXPANSION", intArg("expansion"))), opt(word("NOCREATE")), opt(word("NONSCALING")), with("ITEMS", multi(strArg("item")))},
+			opt(with("EXPANSION", intArg("expansion"))), opt(word("NOCREATE")), opt(word("NONSCALING")),
+			with("ITEMS", multi(strArg("item")))},
 		Parse: parseBFInsert, Reply: replyBFAdded,
 	},
 	{
@@ -419,15 +423,18 @@ var bloomCommands = []Command{
 	{
 		Name: "bf.scandump", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupBloom,
 		ACL: bloomACL, Since: "1.0.0", Complexity: "O(N), where N is the length of the chunk",
-		Summary: "Returns a chunk of a Bloom filter for BF.LOADCHUNK, at most 1 MiB, and the iterator of the next one, 0 after the last.",
-		Args:    []Arg{keyArg(), intArg("iterator")},
-		Parse:   parseScanDump, Reply: replyScanDump,
+		Summary: "Returns a chunk of a Bloom filter for BF.LOADCHUNK, at most 1 MiB, and the iterator of " +
+			"the next one, 0 after the last.",
+		Args:  []Arg{keyArg(), intArg("iterator")},
+		Parse: parseScanDump, Reply: replyScanDump,
 	},
 	{
-		Name: "bf.loadchunk", Arity: 4, Flags: Write | DenyOOM | waits, Keys: oneKey(keyUpdate), Group: groupBloom,
-		ACL: bloomACL, Since: "1.0.0", Complexity: "O(N), where N is the length of the chunk",
-		Summary: "Restores a Bloom filter from the chunks of BF.SCANDUMP, up to 16 MiB each, with the iterators that came with them.",
-		Args:    []Arg{keyArg(), intArg("iterator"), strArg("data")},
-		Parse:   parseLoadChunk, Reply: replyOK,
+		Name: "bf.loadchunk", Arity: 4, Flags: Write | DenyOOM | waits, Keys: oneKey(keyUpdate),
+		Group: groupBloom,
+		ACL:   bloomACL, Since: "1.0.0", Complexity: "O(N), where N is the length of the chunk",
+		Summary: "Restores a Bloom filter from the chunks of BF.SCANDUMP, up to 16 MiB each, with the " +
+			"iterators that came with them.",
+		Args:  []Arg{keyArg(), intArg("iterator"), strArg("data")},
+		Parse: parseLoadChunk, Reply: replyOK,
 	},
 }

@@ -109,7 +109,8 @@ func clientPause(c *Context) {
 		c.fail(err)
 	default:
 		ms = min(ms, int64(maxPause/time.Millisecond))
-		c.pause(time.Now().Add(time.Duration(ms)*time.Millisecond), len(c.Args) == 4 && is(c.Args[3], "WRITE"))
+		c.pause(time.Now().Add(time.Duration(ms)*time.Millisecond), len(c.Args) == 4 &&
+			is(c.Args[3], "WRITE"))
 	}
 }
 
@@ -290,7 +291,8 @@ const (
 )
 
 // clientSub declares a subcommand of CLIENT.
-func clientSub(name string, arity int, flags Flags, since, summary string, run func(*Context), args ...Arg) Command {
+func clientSub(name string, arity int, flags Flags, since, summary string, run func(*Context),
+	args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: flags, Group: groupConnection, ACL: connectionACL,
 		Since: since, Complexity: "O(1)", Summary: summary, Args: args, Run: run,
@@ -300,7 +302,8 @@ func clientSub(name string, arity int, flags Flags, since, summary string, run f
 // onOff documents an argument that is ON or OFF.
 func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
 
-var errNotTracking error = refusal("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
+var errNotTracking error = refusal("ERR CLIENT CACHING can be called only when the client is in tracking " +
+	"mode with OPTIN or OPTOUT mode enabled")
 
 // Client-side caching does not exist here: counters change all the time, so
 // that a client that cached them would mostly be told to forget them. These
@@ -347,31 +350,37 @@ func clientUnblock(c *Context) {
 
 // clientCommands are CLIENT and its subcommands.
 var clientCommands = []Command{{
-	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0", Complexity: "Depends on subcommand.",
-	Summary: "A container for commands on client connections.",
+	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0",
+	Complexity: "Depends on subcommand.",
+	Summary:    "A container for commands on client connections.",
 	Subcommands: []Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),
 		withTips(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
 			func(c *Context) { c.W.Verbatim(c.Session.describe(time.Now()) + "\n") }), changingTip...),
 		withTips(clientSub("list", -2, clientAdminFlags, "2.4.0", "Describes all connections.", clientList,
-			opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
+			opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"),
+				word("PUBSUB")))),
 			opt(with("ID", multi(intArg("client-id"))))), changingTip...),
-		clientSub("setname", 3, clientFlags, "2.6.9", "Names the connection.", clientSetName, strArg("connection-name")),
+		clientSub("setname", 3, clientFlags, "2.6.9", "Names the connection.", clientSetName,
+			strArg("connection-name")),
 		clientSub("getname", 2, clientFlags, "2.6.9", "Returns the connection's name.", clientGetName),
-		clientSub("setinfo", 4, clientFlags, "7.2.0", "Sets the name or version of the client library.", clientSetInfo,
+		clientSub("setinfo", 4, clientFlags, "7.2.0", "Sets the name or version of the client library.",
+			clientSetInfo,
 			oneOf("attr", with("LIB-NAME", strArg("libname")), with("LIB-VER", strArg("libver")))),
 		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Spares the connection: maxmemory-clients then "+
 			"neither counts its memory nor closes it.",
 			clientSwitch(func(s *Session, on bool) { s.noEvict.Store(on) }), onOff("enabled")),
 		clientSub("no-touch", 3, clientFlags, "7.2.0", "Has no effect: keys have no access times.",
 			clientSwitch(func(s *Session, on bool) { s.noTouch.Store(on) }), onOff("enabled")),
-		clientSub("reply", 3, clientFlags, "3.2.0", "Turns replies on or off, or skips the next.", clientReply,
+		clientSub("reply", 3, clientFlags, "3.2.0", "Turns replies on or off, or skips the next.",
+			clientReply,
 			oneOf("action", word("ON"), word("OFF"), word("SKIP"))),
 		audited(auditAll, clientSub("kill", -3, clientAdminFlags, "2.4.0", "Closes connections.", clientKill,
 			oneOf("filter", strArg("ip:port"), block("new-format",
 				opt(with("ID", multi(intArg("client-id")))),
-				opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
+				opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"),
+					word("PUBSUB")))),
 				opt(with("USER", strArg("username"))), opt(with("ADDR", strArg("ip:port"))),
 				opt(with("LADDR", strArg("ip:port"))), opt(with("MAXAGE", intArg("maxage"))),
 				opt(with("SKIPME", oneOf("yes/no", word("YES"), word("NO")))))))),
@@ -380,15 +389,18 @@ var clientCommands = []Command{{
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",
 			func(c *Context) { c.pause(time.Time{}, false) }),
 		since("5.0.0", helpFor("client", groupConnection, connectionACL...)),
-		clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.", clientTracking,
-			onOff("status"), opt(with("REDIRECT", intArg("client-id"))), opt(multi(with("PREFIX", strArg("prefix")))),
+		clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.",
+			clientTracking,
+			onOff("status"), opt(with("REDIRECT", intArg("client-id"))),
+			opt(multi(with("PREFIX", strArg("prefix")))),
 			opt(word("BCAST")), opt(word("OPTIN")), opt(word("OPTOUT")), opt(word("NOLOOP"))),
 		clientSub("caching", 3, clientFlags, "6.0.0", "Refused: client-side caching is not supported.",
 			func(c *Context) { c.fail(errNotTracking) },
 			oneOf("mode", word("YES"), word("NO"))),
 		clientSub("getredir", 2, clientFlags, "6.0.0", "Returns -1: client-side caching is not supported.",
 			func(c *Context) { c.W.Int(-1) }),
-		clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Says that client-side caching is not supported.", clientTrackingInfo),
+		clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Says that client-side caching is not supported.",
+			clientTrackingInfo),
 		clientSub("unblock", -3, clientAdminFlags, "5.0.0", "Returns 0: no command blocks.", clientUnblock,
 			intArg("client-id"), opt(oneOf("unblock-type", word("TIMEOUT"), word("ERROR")))),
 	},

@@ -13,8 +13,10 @@ func TestClientTracking(t *testing.T) {
 	c.play([]step{
 		{"CLIENT TRACKING OFF", "+OK"},
 		{"CLIENT TRACKING x", "-ERR syntax error"},
-		{"CLIENT TRACKING ON OPTIN", "-ERR CLIENT TRACKING is not supported: there is no client-side caching here"},
-		{"CLIENT CACHING YES", "-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"},
+		{"CLIENT TRACKING ON OPTIN", "-ERR CLIENT TRACKING is not supported: there is no client-side " +
+			"caching here"},
+		{"CLIENT CACHING YES", "-ERR CLIENT CACHING can be called only when the client is in tracking " +
+			"mode with OPTIN or OPTOUT mode enabled"},
 		{"CLIENT GETREDIR", ":-1"},
 		{"CLIENT TRACKINGINFO", `["flags" ["off"] "redirect" :-1 "prefixes" []]`},
 		{"CLIENT UNBLOCK 12", ":0"},
@@ -36,7 +38,8 @@ func TestClientTracking(t *testing.T) {
 // TestClientInfoFields expects the fields of Redis 7.0.15's CLIENT LIST in their
 // order, then those that 7.2 added.
 func TestClientInfoFields(t *testing.T) {
-	const fields = "id addr laddr fd name age idle flags db sub psub ssub multi qbuf qbuf-free argv-mem multi-mem rbs rbp " +
+	const fields = "id addr laddr fd name age idle flags db sub psub ssub multi qbuf qbuf-free argv-mem " +
+		"multi-mem rbs rbp " +
 		"obl oll omem tot-mem events cmd user redir resp lib-name lib-ver"
 	c := dial(t, newStore(t), new(Server))
 	c.send("CLIENT SETNAME me", "GET k")
@@ -49,12 +52,14 @@ func TestClientInfoFields(t *testing.T) {
 		if got := strings.Join(names, " "); got != fields {
 			t.Errorf("%s has %s", say, got)
 		}
-		if cmd := " cmd=" + strings.ToLower(strings.Replace(say, " ", "|", 1)) + " "; !strings.Contains(line, cmd) || !strings.Contains(line, " name=me ") {
+		if cmd := " cmd=" + strings.ToLower(strings.Replace(say, " ", "|", 1)) +
+			" "; !strings.Contains(line, cmd) || !strings.Contains(line, " name=me ") {
 			t.Errorf("%s: %s", say, line)
 		}
 	}
 	c.send("MULTI", "GET k")
-	if line := c.session.describe(time.Now()); !strings.Contains(line, " flags=x ") || !strings.Contains(line, " multi=1 ") {
+	if line := c.session.describe(time.Now()); !strings.Contains(line, " flags=x ") ||
+		!strings.Contains(line, " multi=1 ") {
 		t.Error(line)
 	}
 }
@@ -64,13 +69,17 @@ func TestStandalone(t *testing.T) {
 	c := dial(t, newStore(t), new(Server))
 	const disabled = "-ERR This instance has cluster support disabled"
 	c.play([]step{
-		{"CLUSTER INFO", disabled}, {"CLUSTER SLOTS", disabled}, {"READONLY", disabled}, {"READWRITE", disabled}, {"ASKING", disabled},
+		{"CLUSTER INFO", disabled}, {"CLUSTER SLOTS", disabled}, {"READONLY", disabled},
+		{"READWRITE", disabled}, {"ASKING", disabled},
 		{"CLUSTER", "-ERR wrong number of arguments for 'cluster' command"},
 		{"REPLICAOF no one", "+OK"}, {"SLAVEOF NO ONE", "+OK"},
-		{"REPLICAOF localhost 6379", "-ERR REPLICAOF is not supported: nodes of a cluster replicate counters, see fbfkv cluster"},
+		{"REPLICAOF localhost 6379", "-ERR REPLICAOF is not supported: nodes of a cluster replicate " +
+			"counters, see fbfkv cluster"},
 		{"FAILOVER", "-ERR FAILOVER requires connected replicas."},
-		{"PSYNC ? -1", "-ERR PSYNC is not supported: nodes of a cluster replicate counters, see fbfkv cluster"},
-		{"MODULE LIST", "[]"}, {"MODULE LOAD x", "-ERR MODULE LOAD is not supported: there are no modules here"},
+		{"PSYNC ? -1",
+			"-ERR PSYNC is not supported: nodes of a cluster replicate counters, see fbfkv cluster"},
+		{"MODULE LIST", "[]"},
+		{"MODULE LOAD x", "-ERR MODULE LOAD is not supported: there are no modules here"},
 		{"SHUTDOWN ABORT", "-ERR No shutdown in progress."}, {"SHUTDOWN SAVE NOSAVE", "-ERR syntax error"},
 		{"SHUTDOWN ABORT NOW", "-ERR syntax error"},
 	})
@@ -92,7 +101,8 @@ func TestKilledOnce(t *testing.T) {
 		}
 		return n
 	}
-	c.play([]step{{"CLIENT KILL TYPE normal", ":1"}, {"CLIENT KILL TYPE normal", ":0"}, {"CLIENT KILL ID 8", ":0"}})
+	c.play([]step{{"CLIENT KILL TYPE normal", ":1"}, {"CLIENT KILL TYPE normal", ":0"},
+		{"CLIENT KILL ID 8", ":0"}})
 	if got := c.say("CLIENT LIST"); strings.Contains(got, "id=8 ") {
 		t.Error(got)
 	}

@@ -34,8 +34,8 @@ type Cluster struct {
 
 	// HoldFor is the setting cluster-node-timeout: how long a request waits for a leader.
 	HoldFor func() time.Duration
-	// Behind returns for how long this node, a replica, has not had all that was committed, as far as a leader has told it. nil:
-	// only the view counts.
+	// Behind returns for how long this node, a replica, has not had all that was committed, as far
+	// as a leader has told it. nil: only the view counts.
 	Behind func() time.Duration
 	// MaxStale is the setting cluster-replica-max-stale; 0: no limit.
 	MaxStale func() time.Duration
@@ -61,7 +61,8 @@ type ClusterView struct {
 	Node string
 	// Epoch is the version of the configuration.
 	Epoch uint64
-	// Shards are all shards of the cluster; a shard may have no slots. A node that is not a member knows none.
+	// Shards are all shards of the cluster; a shard may have no slots. A node that is not a member
+	// knows none.
 	Shards []ClusterShard
 
 	own  *ClusterShard // of this node; nil: it is no member
@@ -195,7 +196,9 @@ func NewClusterView(v ClusterView) *ClusterView {
 
 // holds reports whether nobody answers for a slot of this node's shard, which is being handed over.
 func (v *ClusterView) holds(slot int) bool {
-	return slices.ContainsFunc(v.own.Held, func(r SlotRange) bool { return int(r.First) <= slot && slot <= int(r.Last) })
+	return slices.ContainsFunc(v.own.Held, func(r SlotRange) bool {
+		return int(r.First) <= slot && slot <= int(r.Last)
+	})
 }
 
 // has reports whether this node's shard has a slot.
@@ -301,7 +304,8 @@ func (c *Cluster) NotReady() string {
 		return "this node is not a member of a cluster yet"
 	case v.is == seeks && v.own.LostAt.IsZero() && v.own.Leader == v.self:
 		return "this node is becoming the leader of its shard"
-	case v.is == seeks && (v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):
+	case v.is == seeks &&
+		(v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):
 		return "the shard has no leader"
 	case p.Fetching:
 		return "this node is behind the log of its shard and fetches the leader's files"

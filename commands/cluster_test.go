@@ -28,7 +28,9 @@ func twoShards() ClusterView {
 	for s, slots := range [][]SlotRange{{{0, 8190}, {8191, 8191}}, {{8192, 16383}}} {
 		shard := ClusterShard{ID: fmt.Sprintf("%040x", s+1), Slots: slots, Ready: true, Term: 7}
 		for n := range 2 {
-			shard.Nodes = append(shard.Nodes, ClusterNode{ID: nodeID(s, n), Host: fmt.Sprintf("10.0.%d.%d", s, n), Port: 7000, TLSPort: 7001, ClusterPort: 17000})
+			shard.Nodes = append(shard.Nodes,
+				ClusterNode{ID: nodeID(s, n), Host: fmt.Sprintf("10.0.%d.%d", s, n), Port: 7000,
+					TLSPort: 7001, ClusterPort: 17000})
 		}
 		v.Shards = append(v.Shards, shard)
 	}
@@ -65,9 +67,11 @@ var (
 	asCaptain  = func(v *ClusterView) { v.Shards[0].Ready = false } // elected, and not ready yet
 	dying      = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].Nodes[1].Failed = 1, true }
 	leaderless = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].LostAt = 1, time.Now() }
-	longLost   = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].LostAt = 1, time.Now().Add(-11*time.Second) }
-	noMember   = func(v *ClusterView) { v.Shards = nil }
-	unserved   = func(v *ClusterView) { v.Shards = v.Shards[:1] }
+	longLost   = func(v *ClusterView) {
+		v.Shards[0].Leader, v.Shards[0].LostAt = 1, time.Now().Add(-11*time.Second)
+	}
+	noMember = func(v *ClusterView) { v.Shards = nil }
+	unserved = func(v *ClusterView) { v.Shards = v.Shards[:1] }
 )
 
 // after is twoShards with changes.
@@ -97,12 +101,15 @@ func TestRouting(t *testing.T) {
 		steps []step
 	}{
 		{"the leader", asLeader, []step{
-			{"INCR {bar}", ":1"}, {"CINCRBY {bar} id 2", ":3"}, {"GET foo", toOther}, {"CINCR foo id", toOther},
+			{"INCR {bar}", ":1"}, {"CINCRBY {bar} id 2", ":3"}, {"GET foo", toOther},
+			{"CINCR foo id", toOther},
 			{"MGET {bar} {bar}1", `["3" nil]`}, {"MGET {bar} aa", crossed}, {"MSET {bar} 1 foo 1", crossed},
 			{"CMINCRBY op 2 {bar} 1 {bar}2 1", "[:4 :1]"}, {"CMINCRBY op2 2 {bar} 1 aa 1", crossed},
 			{"CMINCRBY op2 9 {bar} 1 aa 1", "-ERR numkeys does not match the number of arguments"},
-			{"WATCH {bar} aa", crossed}, {"EXISTS foo foo", toOther}, {"FBF.ADD {bar}f x", ":1"}, {"OBJECT ENCODING foo", toOther},
-			{"DBSIZE", ":3"}, {"PING", "+PONG"}, {"CTABLE CREATE t PREFIX t:", "+OK"}, {"FLUSHALL", "+OK"}, {"DBSIZE", ":0"},
+			{"WATCH {bar} aa", crossed}, {"EXISTS foo foo", toOther}, {"FBF.ADD {bar}f x", ":1"},
+			{"OBJECT ENCODING foo", toOther},
+			{"DBSIZE", ":3"}, {"PING", "+PONG"}, {"CTABLE CREATE t PREFIX t:", "+OK"}, {"FLUSHALL", "+OK"},
+			{"DBSIZE", ":0"},
 			{"GET", "-ERR wrong number of arguments for 'get' command"},
 			{"SELECT 0", "+OK"}, {"SELECT 1", "-ERR SELECT is not allowed in cluster mode"},
 			{"REPLICAOF NO ONE", "-ERR REPLICAOF not allowed in cluster mode."},
@@ -110,29 +117,37 @@ func TestRouting(t *testing.T) {
 		}},
 		{"a replica", asReplica, []step{
 			{"GET {bar}", toLeader}, {"INCR {bar}", toLeader}, {"GET foo", toOther}, {"READONLY", "+OK"},
-			{"GET {bar}", "nil"}, {"MGET {bar} aa", crossed}, {"GET foo", toOther}, {"INCR {bar}", toLeader}, {"CSEEN {bar} id", "nil"},
-			{"WATCH {bar}", toLeader}, {"FLUSHALL", "-MOVED 0 10.0.0.1:7000"}, {"CTABLE CREATE t PREFIX t:", "-MOVED 0 10.0.0.1:7000"},
-			{"CTABLE LIST", `["default" ""]`}, {"DBSIZE", ":0"}, {"READWRITE", "+OK"}, {"GET {bar}", toLeader},
+			{"GET {bar}", "nil"}, {"MGET {bar} aa", crossed}, {"GET foo", toOther}, {"INCR {bar}", toLeader},
+			{"CSEEN {bar} id", "nil"},
+			{"WATCH {bar}", toLeader}, {"FLUSHALL", "-MOVED 0 10.0.0.1:7000"},
+			{"CTABLE CREATE t PREFIX t:", "-MOVED 0 10.0.0.1:7000"},
+			{"CTABLE LIST", `["default" ""]`}, {"DBSIZE", ":0"}, {"READWRITE", "+OK"},
+			{"GET {bar}", toLeader},
 			{"READONLY", "+OK"}, {"RESET", "+RESET"}, {"GET {bar}", toLeader},
 			{"WAIT 1 1", "-" + errWaitOnReplica.Error()},
 		}},
 		{"a replica that has lost its leader", leaderless, []step{
-			{"GET {bar}", noLeader}, {"GET foo", toOther}, {"FLUSHALL", noLeader}, {"READONLY", "+OK"}, {"GET {bar}", "nil"}, {"INCR {bar}", noLeader},
+			{"GET {bar}", noLeader}, {"GET foo", toOther}, {"FLUSHALL", noLeader}, {"READONLY", "+OK"},
+			{"GET {bar}", "nil"}, {"INCR {bar}", noLeader},
 		}},
 		{"a stale replica", longLost, []step{
 			{"GET {bar}", noLeader}, {"READONLY", "+OK"},
-			{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"}, {"DBSIZE", ":0"},
+			{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"},
+			{"DBSIZE", ":0"},
 		}},
 		{"a replica whose leader has just died", dying, []step{
 			{"GET {bar}", noLeader}, {"READONLY", "+OK"}, {"GET {bar}", "nil"}, {"INCR {bar}", noLeader},
 		}},
 		{"elected", asCaptain, []step{{"GET {bar}", noLeader}, {"GET foo", toOther}, {"PING", "+PONG"}}},
 		{"no member", noMember, []step{
-			{"GET {bar}", "-CLUSTERDOWN Hash slot not served"}, {"MGET {bar} aa", crossed}, {"FLUSHALL", "-CLUSTERDOWN Hash slot not served"},
-			{"CTABLE CREATE t PREFIX t:", "-CLUSTERDOWN Hash slot not served"}, {"PING", "+PONG"}, {"CLUSTER SLOTS", "[]"},
+			{"GET {bar}", "-CLUSTERDOWN Hash slot not served"}, {"MGET {bar} aa", crossed},
+			{"FLUSHALL", "-CLUSTERDOWN Hash slot not served"},
+			{"CTABLE CREATE t PREFIX t:", "-CLUSTERDOWN Hash slot not served"}, {"PING", "+PONG"},
+			{"CLUSTER SLOTS", "[]"},
 			{"CLUSTER MYSHARDID", "-ERR this node is not a member of a cluster yet"},
 		}},
-		{"a slot that nobody has", unserved, []step{{"GET foo", "-CLUSTERDOWN Hash slot not served"}, {"GET {bar}", "nil"}}},
+		{"a slot that nobody has", unserved,
+			[]step{{"GET foo", "-CLUSTERDOWN Hash slot not served"}, {"GET {bar}", "nil"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newIsland(after(tt.as))
@@ -149,8 +164,8 @@ func (l late) DropTable(string) error {
 	return fmt.Errorf("shard 7 is late: %w", store.ErrUndecided)
 }
 
-// TestReplicaThatLacksSomething: a replica that hears its leader answers reads until it has lacked something that was committed for too long;
-// and the leader is asked for nothing of the kind.
+// TestReplicaThatLacksSomething: a replica that hears its leader answers reads until it has lacked
+// something that was committed for too long; and the leader is asked for nothing of the kind.
 func TestReplicaThatLacksSomething(t *testing.T) {
 	behind := 9 * time.Second
 	l := newIsland(after(asReplica))
@@ -159,7 +174,8 @@ func TestReplicaThatLacksSomething(t *testing.T) {
 	c.play([]step{{"READONLY", "+OK"}, {"GET {bar}", "nil"}})
 	behind = 11 * time.Second
 	c.play([]step{
-		{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"}, {"INCR {bar}", toLeader},
+		{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"},
+		{"INCR {bar}", toLeader},
 		{"READWRITE", "+OK"}, {"GET {bar}", toLeader},
 	})
 	l.show(after(asLeader))
@@ -169,12 +185,14 @@ func TestReplicaThatLacksSomething(t *testing.T) {
 // TestTablesAnywhere: whatever a member is in its shard, CTABLE changes the tables of the cluster.
 func TestTablesAnywhere(t *testing.T) {
 	for name, as := range map[string]func(*ClusterView){
-		"leader": asLeader, "replica": asReplica, "elected": asCaptain, "dying": dying, "leaderless": leaderless, "lost": longLost,
+		"leader": asLeader, "replica": asReplica, "elected": asCaptain, "dying": dying,
+		"leaderless": leaderless, "lost": longLost,
 	} {
 		l, all := newIsland(after(as)), newStore(t)
 		l.hold, l.Cluster.Tables = 0, late{all}
 		dial(t, newStore(t), &Server{Cluster: &l.Cluster}).play([]step{
-			{"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE ALTER t WINDOW 5000", "+OK"},
+			{"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE CREATE t PREFIX t:", "+OK"},
+			{"CTABLE ALTER t WINDOW 5000", "+OK"},
 			{"CTABLE ALTER u WINDOW 5000", "-ERR no such table"}, {"CTABLE LIST", `["default" ""]`},
 			{"CTABLE DROP t", "-TRYAGAIN shard 7 is late: " + store.ErrUndecided.Error()},
 		})
@@ -184,7 +202,8 @@ func TestTablesAnywhere(t *testing.T) {
 	}
 	l := newIsland(after(noMember))
 	l.Cluster.Tables = late{newStore(t)}
-	dial(t, newStore(t), &Server{Cluster: &l.Cluster}).play([]step{{"CTABLE DROP t", "-CLUSTERDOWN Hash slot not served"}})
+	dial(t, newStore(t),
+		&Server{Cluster: &l.Cluster}).play([]step{{"CTABLE DROP t", "-CLUSTERDOWN Hash slot not served"}})
 }
 
 // TestRoutingOfTransactions: a queued command that is another node's makes EXEC abort, and
@@ -197,8 +216,10 @@ func TestRoutingOfTransactions(t *testing.T) {
 	c.play([]step{
 		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"}, {"GET foo", toOther}, {"EXEC", aborted},
 		{"MULTI", "+OK"}, {"MGET {bar} aa", crossed}, {"EXEC", aborted},
-		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"}, {"PING", "+QUEUED"}, {"INCR aa", "+QUEUED"}, {"EXEC", crossed}, {"EXEC", "-ERR EXEC without MULTI"},
-		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"}, {"PING", "+QUEUED"}, {"INCR {bar}1", "+QUEUED"}, {"EXEC", "[:1 +PONG :1]"},
+		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"}, {"PING", "+QUEUED"}, {"INCR aa", "+QUEUED"},
+		{"EXEC", crossed}, {"EXEC", "-ERR EXEC without MULTI"},
+		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"}, {"PING", "+QUEUED"}, {"INCR {bar}1", "+QUEUED"},
+		{"EXEC", "[:1 +PONG :1]"},
 		{"WATCH aa", "+OK"}, {"MULTI", "+OK"}, {"GET {bar}", "+QUEUED"}, {"EXEC", `["1"]`},
 		{"MULTI", "+OK"}, {"EXEC", "[]"},
 		{"MULTI", "+OK"}, {"INCR {bar}", "+QUEUED"},
@@ -223,8 +244,10 @@ func TestPortsAndNames(t *testing.T) {
 		lacks    int // a port that the node does not have
 		want     string
 	}{
-		{false, EndpointIP, 0, "10.0.1.0:7000"}, {true, EndpointIP, 0, "10.0.1.0:7001"}, {true, EndpointIP, 7001, "10.0.1.0:7000"},
-		{false, EndpointIP, 7000, "10.0.1.0:7001"}, {false, EndpointHostname, 0, "b.example:7000"}, {false, EndpointUnknown, 0, ":7000"},
+		{false, EndpointIP, 0, "10.0.1.0:7000"}, {true, EndpointIP, 0, "10.0.1.0:7001"},
+		{true, EndpointIP, 7001, "10.0.1.0:7000"},
+		{false, EndpointIP, 7000, "10.0.1.0:7001"}, {false, EndpointHostname, 0, "b.example:7000"},
+		{false, EndpointUnknown, 0, ":7000"},
 	} {
 		shown := v
 		shown.Shards = append([]ClusterShard(nil), v.Shards...)
@@ -388,13 +411,16 @@ func TestLostLeadership(t *testing.T) {
 	c := dial(t, st, srv)
 	const (
 		again   = "-TRYAGAIN leadership was lost: outcome unknown, retry with the same opid"
-		unknown = "-UNKNOWN leadership of the shard was lost before this was committed: it may have been applied or not"
-		toSelf  = "-MOVED 5061 10.0.0.0:7000"
+		unknown = "-UNKNOWN leadership of the shard was lost before this was committed: it may have been " +
+			"applied or not"
+		toSelf = "-MOVED 5061 10.0.0.0:7000"
 	)
 	fails = store.ErrUndecided
 	c.play([]step{
-		{"CINCR {bar} id", again}, {"CMINCRBY id 1 {bar} 1", again}, {"GET {bar}", again}, {"INCREX {bar} IDMP p i", again},
-		{"INCR {bar}", unknown}, {"DEL {bar}", unknown}, {"INCREX {bar}", unknown}, {"FLUSHALL", unknown}, {"FBF.ADD {bar}f x", unknown},
+		{"CINCR {bar} id", again}, {"CMINCRBY id 1 {bar} 1", again}, {"GET {bar}", again},
+		{"INCREX {bar} IDMP p i", again},
+		{"INCR {bar}", unknown}, {"DEL {bar}", unknown}, {"INCREX {bar}", unknown}, {"FLUSHALL", unknown},
+		{"FBF.ADD {bar}f x", unknown},
 		{"MULTI", "+OK"}, {"CINCR {bar} id", "+QUEUED"}, {"GET {bar}", "+QUEUED"}, {"EXEC", again},
 		{"MULTI", "+OK"}, {"CINCR {bar} id", "+QUEUED"}, {"INCR {bar}", "+QUEUED"}, {"EXEC", unknown},
 		{"PING", "+PONG"},
@@ -439,18 +465,23 @@ func TestLostLeadership(t *testing.T) {
 func TestClusterIsOff(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	const off = "-ERR This instance has cluster support disabled"
-	for _, line := range []string{"CLUSTER SLOTS", "CLUSTER NODES", "CLUSTER MEET a 1", "CLUSTER KEYSLOT k", "READONLY", "READWRITE", "ASKING",
+	for _, line := range []string{"CLUSTER SLOTS", "CLUSTER NODES", "CLUSTER MEET a 1", "CLUSTER KEYSLOT k",
+		"READONLY", "READWRITE", "ASKING",
 		"CLUSTER FBFKV status", "CLUSTER FAILOVER"} {
 		if got := c.say(line); got != off {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
-	c.play([]step{{"CLUSTER NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP."}, {"WAIT 1 1", ":0"}, {"MGET aa foo", "[nil nil]"}})
+	c.play([]step{{"CLUSTER NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLUSTER HELP."},
+		{"WAIT 1 1", ":0"}, {"MGET aa foo", "[nil nil]"}})
 	l := newIsland(twoShards())
 	c = dial(t, newStore(t), &Server{Cluster: &l.Cluster})
-	for line, ours := range map[string]string{"CLUSTER MEET a 1": "add-node", "CLUSTER ADDSLOTS 1": "create", "CLUSTER FORGET x": "remove-node",
+	for line, ours := range map[string]string{"CLUSTER MEET a 1": "add-node", "CLUSTER ADDSLOTS 1": "create",
+		"CLUSTER FORGET x":    "remove-node",
 		"CLUSTER REPLICATE x": "add-node", "CLUSTER RESET": "remove-node"} {
-		if got := c.say(line); !strings.HasPrefix(got, "-ERR "+strings.Join(strings.Fields(line)[:2], " ")+" is not supported: fbfkv cluster ") || !strings.Contains(got, ours) {
+		if got := c.say(line); !strings.HasPrefix(got,
+			"-ERR "+strings.Join(strings.Fields(line)[:2], " ")+" is not supported: fbfkv cluster ") ||
+			!strings.Contains(got, ours) {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
@@ -464,8 +495,10 @@ func TestNotReady(t *testing.T) {
 		progress ClusterProgress
 		want     string
 	}{
-		{asLeader, ClusterProgress{}, ""}, {asReplica, ClusterProgress{Committed: 10, Applied: 5}, ""}, {dying, ClusterProgress{}, ""},
-		{leaderless, ClusterProgress{}, ""}, {longLost, ClusterProgress{}, "no leader"}, {noMember, ClusterProgress{}, "not a member"},
+		{asLeader, ClusterProgress{}, ""}, {asReplica, ClusterProgress{Committed: 10, Applied: 5}, ""},
+		{dying, ClusterProgress{}, ""},
+		{leaderless, ClusterProgress{}, ""}, {longLost, ClusterProgress{}, "no leader"},
+		{noMember, ClusterProgress{}, "not a member"},
 		{asCaptain, ClusterProgress{}, "becoming the leader"}, {asReplica, behind, "catching up"},
 		{func(v *ClusterView) { v.Shards[0].Leader = -1 }, ClusterProgress{}, "no leader"},
 	} {

@@ -342,7 +342,10 @@ func clusterGetKeys(c *Context, _ *Cluster, _ *ClusterView) {
 	}
 	var keys [][]byte
 	if err == nil && most > 0 {
-		err = c.keysInSlot(slot, func(key []byte) bool { keys = append(keys, key); return int64(len(keys)) < most })
+		err = c.keysInSlot(slot, func(key []byte) bool {
+			keys = append(keys, key)
+			return int64(len(keys)) < most
+		})
 	}
 	if c.failed(err) {
 		return
@@ -407,10 +410,12 @@ func doReadOnly(readOnly bool) func(*Context) {
 const groupCluster = "cluster"
 
 // clusterSub declares a subcommand of CLUSTER.
-func clusterSub(name string, arity int, flags Flags, since, complexity, summary string, run func(*Context, *Cluster, *ClusterView), args ...Arg) Command {
+func clusterSub(name string, arity int, flags Flags, since, complexity, summary string,
+	run func(*Context, *Cluster, *ClusterView), args ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: flags | Stale, Group: groupCluster, Since: since, Complexity: complexity,
-		Summary: summary, Args: args, Run: inCluster(run),
+		Name: name, Arity: arity, Flags: flags | Stale, Group: groupCluster, Since: since,
+		Complexity: complexity,
+		Summary:    summary, Args: args, Run: inCluster(run),
 	}
 }
 
@@ -422,42 +427,61 @@ var clusterCommands = []Command{
 		Name: "cluster", Arity: -2, Group: groupCluster, Since: "3.0.0", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on the cluster, with cluster-enabled yes.",
 		Subcommands: []Command{
-			withTips(clusterSub("slots", 2, pure, "3.0.0", ofNodes, "Returns which nodes serve which slots.", clusterSlots), changingTip...),
-			withTips(clusterSub("shards", 2, pure, "7.0.0", ofNodes, "Returns the shards, with their slots and nodes.", clusterShards), changingTip...),
-			withTips(clusterSub("nodes", 2, pure, "3.0.0", ofNodes, "Returns a line for each node.", clusterNodes), changingTip...),
-			withTips(clusterSub("info", 2, pure, "3.0.0", ofNodes, "Returns the state of the cluster.", clusterInfo), changingTip...),
+			withTips(clusterSub("slots", 2, pure, "3.0.0", ofNodes, "Returns which nodes serve which slots.",
+				clusterSlots), changingTip...),
+			withTips(clusterSub("shards", 2, pure, "7.0.0", ofNodes, "Returns the shards, with their "+
+				"slots and nodes.", clusterShards), changingTip...),
+			withTips(clusterSub("nodes", 2, pure, "3.0.0", ofNodes, "Returns a line for each node.",
+				clusterNodes), changingTip...),
+			withTips(clusterSub("info", 2, pure, "3.0.0", ofNodes, "Returns the state of the cluster.",
+				clusterInfo), changingTip...),
 			clusterSub("myid", 2, pure, "3.0.0", "O(1)", "Returns the id of the node.",
 				func(c *Context, _ *Cluster, v *ClusterView) { c.W.BulkString(v.Node) }),
-			withTips(clusterSub("myshardid", 2, pure, "7.2.0", "O(1)", "Returns the id of the node's shard.", clusterShardID), changingTip...),
-			clusterSub("keyslot", 3, pure, "3.0.0", "O(N), where N is the length of the key", "Returns the slot of a key.",
-				func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Int(int64(store.Slot(c.Args[2]))) }, strArg("key")),
+			withTips(clusterSub("myshardid", 2, pure, "7.2.0", "O(1)", "Returns the id of the node's shard.",
+				clusterShardID), changingTip...),
+			clusterSub("keyslot", 3, pure, "3.0.0", "O(N), where N is the length of the key",
+				"Returns the slot of a key.",
+				func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Int(int64(store.Slot(c.Args[2]))) },
+				strArg("key")),
 			clusterSub("countkeysinslot", 3, 0, "3.0.0", "O(N), where N is the number of keys in the slot",
 				"Returns how many keys of a slot this node has.", clusterCountKeys, intArg("slot")),
-			withTips(clusterSub("getkeysinslot", 4, 0, "3.0.0", "O(N), where N is the number of keys asked for",
-				"Returns keys of a slot that this node has.", clusterGetKeys, intArg("slot"), intArg("count")), changingTip...),
-			withTips(clusterSub("replicas", 3, Admin|pure, "5.0.0", ofNodes, "Returns a line for each replica of a master.",
+			withTips(clusterSub("getkeysinslot", 4, 0, "3.0.0", "O(N), where N is the number of keys "+
+				"asked for",
+				"Returns keys of a slot that this node has.", clusterGetKeys, intArg("slot"),
+				intArg("count")), changingTip...),
+			withTips(clusterSub("replicas", 3, Admin|pure, "5.0.0", ofNodes, "Returns a line for each "+
+				"replica of a master.",
 				clusterReplicas, strArg("node-id")), changingTip...),
-			withTips(clusterSub("slaves", 3, Admin|pure, "3.0.0", ofNodes, "The old name of CLUSTER REPLICAS.",
+			withTips(clusterSub("slaves", 3, Admin|pure, "3.0.0", ofNodes,
+				"The old name of CLUSTER REPLICAS.",
 				clusterReplicas, strArg("node-id")), changingTip...),
-			withTips(clusterSub("links", 2, pure, "7.0.0", ofNodes, "Returns the links to the other nodes of the shard.", clusterLinks), changingTip...),
-			withTips(clusterSub("count-failure-reports", 3, Admin|pure, "3.0.0", "O(1)", "Answers 0: nodes do not vote on failures.",
+			withTips(clusterSub("links", 2, pure, "7.0.0", ofNodes, "Returns the links to the other nodes "+
+				"of the shard.", clusterLinks), changingTip...),
+			withTips(clusterSub("count-failure-reports", 3, Admin|pure, "3.0.0", "O(1)",
+				"Answers 0: nodes do not vote on failures.",
 				clusterFailureReports, strArg("node-id")), changingTip...),
-			audited(adminAudit, clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.2.0", "Depends on the verb.",
-				"Administers the cluster for the program fbfkv cluster.", clusterAdmin, strArg("verb"), opt(strArg("json")))),
+			audited(adminAudit,
+				clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.2.0", "Depends on the verb.",
+					"Administers the cluster for the program fbfkv cluster.", clusterAdmin, strArg("verb"),
+					opt(strArg("json")))),
 			since("5.0.0", helpFor("cluster", groupCluster)),
 		},
 	},
 	{
-		Name: "readonly", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
-		Summary: "Lets a replica answer this connection's queries from the committed state that it knows.", Run: doReadOnly(true),
+		Name: "readonly", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL,
+		Since: "3.0.0", Complexity: "O(1)",
+		Summary: "Lets a replica answer this connection's queries from the committed state that it knows.",
+		Run:     doReadOnly(true),
 	},
 	{
-		Name: "readwrite", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
+		Name: "readwrite", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL,
+		Since: "3.0.0", Complexity: "O(1)",
 		Summary: "Ends READONLY.", Run: doReadOnly(false),
 	},
 	{
-		Name: "asking", Arity: 1, Flags: Fast | pure, Group: groupCluster, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
-		Summary: "Has no effect: a slot is never in two places.",
-		Run:     inCluster(func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Status("OK") }),
+		Name: "asking", Arity: 1, Flags: Fast | pure, Group: groupCluster, ACL: connectionACL, Since: "3.0.0",
+		Complexity: "O(1)",
+		Summary:    "Has no effect: a slot is never in two places.",
+		Run:        inCluster(func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Status("OK") }),
 	},
 }

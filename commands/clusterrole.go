@@ -159,7 +159,8 @@ func (s *Server) infoReplication(v *ClusterView, tls bool) func(b *observe.Lines
 		b.Add("master_replid2", strings.Repeat("0", 40))
 		b.Add("master_repl_offset", offset)
 		b.Add("second_repl_offset", -1)
-		for _, name := range []string{"repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"} {
+		for _, name := range []string{"repl_backlog_active", "repl_backlog_size",
+			"repl_backlog_first_byte_offset", "repl_backlog_histlen"} {
 			b.Add(name, 0)
 		}
 	}
@@ -214,8 +215,10 @@ func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 		b.Add("shard_takeover_last_ms", p.LastTakeover.Milliseconds())
 		b.Add("shard_clock_skew_ms", p.Skew.Milliseconds())
 		for i, r := range s.ReplicaFigures() {
-			b.Add("shard_replica"+strconv.Itoa(i), fmt.Sprintf("address=%s,index=%d,lag_entries=%d,lag_ms=%d,last_contact_ms=%d", r.Address, r.Index,
-				r.LagEntries, r.Lag.Milliseconds(), r.LastContact.Milliseconds()))
+			b.Add("shard_replica"+strconv.Itoa(i),
+				fmt.Sprintf("address=%s,index=%d,lag_entries=%d,lag_ms=%d,last_contact_ms=%d", r.Address,
+					r.Index,
+					r.LagEntries, r.Lag.Milliseconds(), r.LastContact.Milliseconds()))
 		}
 	}
 }
@@ -256,8 +259,9 @@ func (s *Server) ReplicaFigures() (list []ReplicaFigures) {
 		if !known { // it has not answered since this node leads, and may be lost
 			at.LastContact = -time.Millisecond
 		}
-		list = append(list, ReplicaFigures{Address: n.Host + ":" + strconv.Itoa(n.portFor(false)), NodeProgress: at,
-			LagEntries: p.Committed - min(at.Index, p.Committed)})
+		list = append(list, ReplicaFigures{Address: n.Host + ":" + strconv.Itoa(n.portFor(false)),
+			NodeProgress: at,
+			LagEntries:   p.Committed - min(at.Index, p.Committed)})
 	}
 	return list
 }
@@ -280,7 +284,8 @@ func (s *Server) ShardFigures() (f ShardFigures, member bool) {
 	if v.is == stranger {
 		return f, false
 	}
-	f = ShardFigures{s.Cluster.progress(), shortID(v.own.ID), v.is == leads, make(map[string]bool, len(v.Shards))}
+	f = ShardFigures{s.Cluster.progress(), shortID(v.own.ID), v.is == leads,
+		make(map[string]bool, len(v.Shards))}
 	for i := range v.Shards {
 		f.Led[shortID(v.Shards[i].ID)] = v.led(&v.Shards[i])
 	}

@@ -40,8 +40,8 @@ func (r *Round) look() {
 	r.batch.Replica = r.is != leads
 }
 
-// isStale reports whether this node, a replica, has lacked something that was committed for too long to answer reads: no leader says
-// what was committed, or the node cannot take it in.
+// isStale reports whether this node, a replica, has lacked something that was committed for too
+// long to answer reads: no leader says what was committed, or the node cannot take it in.
 func (c *Cluster) isStale(v *ClusterView) bool {
 	limit, lacks := c.MaxStale(), time.Duration(0)
 	if v.is == seeks && !v.own.LostAt.IsZero() {
@@ -207,7 +207,8 @@ func (s *Server) displaced(err error, seen *ClusterView, slot int, tls, idempote
 	case errors.Is(err, store.ErrUndecided) && idempotent:
 		return "TRYAGAIN " + err.Error()
 	case errors.Is(err, store.ErrUndecided):
-		return "UNKNOWN leadership of the shard was lost before this was committed: it may have been applied or not"
+		return "UNKNOWN leadership of the shard was lost before this was committed: it may have been " +
+			"applied or not"
 	}
 	// It was certainly not applied, so whoever leads may be asked at once. If nobody is known
 	// to yet, that is this node, which holds the request.
@@ -260,7 +261,8 @@ func (r *Round) unseated(slots []slot) *store.Op {
 		if slots[i].kind != slotOp {
 			continue
 		}
-		if op := &r.batch.Ops[slots[i].op]; errors.Is(op.Err, store.ErrNotLeader) || errors.Is(op.Err, store.ErrUndecided) {
+		if op := &r.batch.Ops[slots[i].op]; errors.Is(op.Err, store.ErrNotLeader) ||
+			errors.Is(op.Err, store.ErrUndecided) {
 			return op
 		}
 	}

@@ -140,7 +140,8 @@ func (c *Context) fail(err error) {
 		return
 	}
 	cmd, _ := c.table.resolve(c.Args)
-	c.W.Error(c.Server.displaced(err, c.routes, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0 || cmd.Flags&anyNode != 0))
+	c.W.Error(c.Server.displaced(err, c.routes, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0 ||
+		cmd.Flags&anyNode != 0))
 }
 
 // failed answers an error that is not nil, and reports whether there is one.
@@ -184,8 +185,10 @@ const (
 	waits     // a keyed command that may wait long for the store's other work
 	unwatches // ends the client's own MONITOR, which does not show it
 	unpaused  // CLIENT PAUSE does not hold it back; of a container: nor its subcommands
-	untimed   // it waits for other clients or nodes, which is not latency: its calls are counted, but not their durations
-	anyNode   // changes what all shards have: any member of a cluster carries it out, and it may be repeated
+	// it waits for other clients or nodes, which is not latency: its calls are counted, but not
+	// their durations
+	untimed
+	anyNode // changes what all shards have: any member of a cluster carries it out, and it may be repeated
 )
 
 // flagNames are the names of the flags in COMMAND INFO, in bit order.

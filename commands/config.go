@@ -81,7 +81,8 @@ func configRefusal(err error) error {
 	case blamed.Unknown:
 		return refusal("ERR Unknown option or number of arguments for CONFIG SET - '" + blamed.Name + "'")
 	}
-	return refusal("ERR CONFIG SET failed (possibly related to argument '" + blamed.Name + "') - " + blamed.Reason)
+	return refusal("ERR CONFIG SET failed (possibly related to argument '" + blamed.Name + "') - " +
+		blamed.Reason)
 }
 
 // configRewrite is CONFIG REWRITE.
@@ -117,22 +118,27 @@ var configCommands = []Command{{
 		{
 			Name: "get", Arity: -3, Flags: configFlags, Group: groupServer, Since: "2.0.0",
 			Complexity: "O(N*M), where N is the number of settings and M of patterns",
-			Summary:    "Returns the settings whose names match.", Args: []Arg{multi(patArg("parameter"))}, Run: configGet,
+			Summary:    "Returns the settings whose names match.", Args: []Arg{multi(patArg("parameter"))},
+			Run: configGet,
 		},
 		{
 			Name: "set", Arity: -4, Flags: configFlags, Group: groupServer, Since: "2.0.0",
-			Complexity: "O(N), where N is the number of settings", Tips: []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
-			Summary: "Changes settings, all of them or none.",
-			Args:    []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet, Secret: configSecret,
-			Audit: configAudit,
+			Complexity: "O(N), where N is the number of settings",
+			Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
+			Summary:    "Changes settings, all of them or none.",
+			Args:       []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet,
+			Secret: configSecret,
+			Audit:  configAudit,
 		},
 		{
-			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0", Complexity: "O(1)",
-			Summary: "Resets the statistics of INFO.", Run: configResetStat, Audit: auditAll,
+			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0",
+			Complexity: "O(1)",
+			Summary:    "Resets the statistics of INFO.", Run: configResetStat, Audit: auditAll,
 		},
 		{
-			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0", Complexity: "O(1)",
-			Summary: "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
+			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0",
+			Complexity: "O(1)",
+			Summary:    "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
 		},
 		since("5.0.0", helpFor("config", groupServer)),
 	},

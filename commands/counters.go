@@ -240,8 +240,10 @@ func incrArgs(own ...Arg) []Arg {
 
 const (
 	groupCounter   = "counter"
-	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables answer the " +
-		"original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set the counter's expiry together " +
+	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables " +
+		"answer the " +
+		"original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set the " +
+		"counter's expiry together " +
 		"with it, with ENX only if it has none; a duplicate changes no expiry."
 )
 
@@ -250,11 +252,13 @@ var counterACL = []string{"@counter"}
 // cIncrCommand declares CINCRBY, CDECRBY, CINCR or CDECR.
 func cIncrCommand(name string, arity int, does string, parse func(*Request) error, delta ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupCounter,
+		ACL:   counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: does + " once per operation id. " + idempotentNote,
-		Args:    append(incrArgs(append([]Arg{keyArg(), strArg("opid")}, delta...)...), expiryArg("PERSIST"), opt(word("ENX"))),
-		Parse:   parse, Reply: replyCIncr,
+		Args: append(incrArgs(append([]Arg{keyArg(), strArg("opid")}, delta...)...), expiryArg("PERSIST"),
+			opt(word("ENX"))),
+		Parse: parse, Reply: replyCIncr,
 	}
 }
 
@@ -285,13 +289,15 @@ var counterCommands = []Command{
 	{
 		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns a counter as an integer. With REGIONS, in one of several regions, it returns what each region has added, by name; a removed region appears as NAME#NUMBER.",
-		Args:    []Arg{keyArg(), opt(word("REGIONS"))},
-		Parse:   parseCGet, Reply: replyCGet,
+		Summary: "Returns a counter as an integer. With REGIONS, in one of several regions, it returns " +
+			"what each region has added, by name; a removed region appears as NAME#NUMBER.",
+		Args:  []Arg{keyArg(), opt(word("REGIONS"))},
+		Parse: parseCGet, Reply: replyCGet,
 	},
 	{
 		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys", Tips: []string{"request_policy:multi_shard"},
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
+		Tips:    []string{"request_policy:multi_shard"},
 		Summary: "Returns several counters as integers.",
 		Args:    []Arg{multi(keyArg())},
 		Parse:   parseKeys(store.MGet), Reply: replyCMGet,

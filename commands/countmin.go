@@ -227,7 +227,8 @@ var (
 )
 
 // cmsInitArgs documents cmsInitOptions.
-var cmsInitArgs = []Arg{opt(with("CELL_SIZE", intArg("bytes"))), opt(with("WINDOW", strArg("milliseconds"))), opt(with("PAST", intArg("panes")))}
+var cmsInitArgs = []Arg{opt(with("CELL_SIZE", intArg("bytes"))), opt(with("WINDOW", strArg("milliseconds"))),
+	opt(with("PAST", intArg("panes")))}
 
 // countArgs documents items and their increments.
 func countArgs() Arg { return multi(block("items", strArg("item"), intArg("increment"))) }
@@ -235,25 +236,30 @@ func countArgs() Arg { return multi(block("items", strArg("item"), intArg("incre
 // countMinCommands are RedisBloom's count-min sketches.
 var countMinCommands = []Command{
 	{
-		Name: "cms.initbydim", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupCountMin,
-		ACL: countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
+		Name: "cms.initbydim", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert),
+		Group: groupCountMin,
+		ACL:   countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
 		Summary: "Creates a count-min sketch with a width and a depth. A cell has 4 bytes unless CELL_SIZE " +
 			"says 1, 2 or 8. With WINDOW an increment counts for that time, and at most a PAST-th of it " +
 			"longer.",
-		Args:  []Arg{keyArg(), intArg("width"), intArg("depth"), cmsInitArgs[0], cmsInitArgs[1], cmsInitArgs[2]},
+		Args: []Arg{keyArg(), intArg("width"), intArg("depth"), cmsInitArgs[0], cmsInitArgs[1],
+			cmsInitArgs[2]},
 		Parse: parseCMSInit(byDimensions), Reply: replyOK,
 	},
 	{
-		Name: "cms.initbyprob", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupCountMin,
-		ACL: countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
+		Name: "cms.initbyprob", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert),
+		Group: groupCountMin,
+		ACL:   countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
 		Summary: "Creates a count-min sketch. With at most the given probability, an estimate exceeds the " +
 			"true count by more than error times the total count.",
-		Args:  []Arg{keyArg(), dblArg("error"), dblArg("probability"), cmsInitArgs[0], cmsInitArgs[1], cmsInitArgs[2]},
+		Args: []Arg{keyArg(), dblArg("error"), dblArg("probability"), cmsInitArgs[0], cmsInitArgs[1],
+			cmsInitArgs[2]},
 		Parse: parseCMSInit(byProbability), Reply: replyOK,
 	},
 	{
-		Name: "cms.incrby", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupCountMin,
-		ACL: countMinACL, Since: "2.0.0", Complexity: perPair,
+		Name: "cms.incrby", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate),
+		Group: groupCountMin,
+		ACL:   countMinACL, Since: "2.0.0", Complexity: perPair,
 		Summary: "Increments items of a count-min sketch and returns their estimates. Not idempotent: a " +
 			"retry counts twice, see CMS.CINCRBY. A pair that would take a cell out of its range changes " +
 			"nothing, and its element of the reply is an error.",
@@ -261,10 +267,13 @@ var countMinCommands = []Command{
 		Parse: parseCMSIncr, Reply: replyCMSValues,
 	},
 	{
-		Name: "cms.cincrby", Arity: -5, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupCountMin,
-		ACL: sketchACL, Since: "0.2.0", Complexity: perPair,
-		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns their estimates. " +
-			"The same opid sent again within the table's window changes nothing and gets the present estimates.",
+		Name: "cms.cincrby", Arity: -5, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate),
+		Group: groupCountMin,
+		ACL:   sketchACL, Since: "0.2.0", Complexity: perPair,
+		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns " +
+			"their estimates. " +
+			"The same opid sent again within the table's window changes nothing and gets the present " +
+			"estimates.",
 		Args:  incrArgs(keyArg(), strArg("opid"), countArgs()),
 		Parse: parseCMSCIncr, Reply: replyCMIncr,
 	},
@@ -278,9 +287,11 @@ var countMinCommands = []Command{
 	{
 		Name: "cms.merge", Arity: -4, Flags: Write | DenyOOM | waits, Group: groupCountMin,
 		Keys: KeySpec{First: 1, Last: 1, Step: 1, Sources: 2, Flags: keyReadUpdate},
-		ACL:  countMinACL, Since: "2.0.0", Complexity: "O(N*W*D), where N is the number of sources, W the width and D the depth",
-		Summary: "Replaces a count-min sketch with the sum of others, each times its weight.",
-		Args: []Arg{Arg{Name: "destination", Type: TypeKey}, intArg("numkeys"), multi(Arg{Name: "source", Type: TypeKey}),
+		ACL:  countMinACL, Since: "2.0.0",
+		Complexity: "O(N*W*D), where N is the number of sources, W the width and D the depth",
+		Summary:    "Replaces a count-min sketch with the sum of others, each times its weight.",
+		Args: []Arg{Arg{Name: "destination", Type: TypeKey}, intArg("numkeys"),
+			multi(Arg{Name: "source", Type: TypeKey}),
 			opt(with("WEIGHTS", multi(intArg("weight"))))},
 		Parse: parseMerge, Reply: replyOK,
 	},
@@ -292,8 +303,9 @@ var countMinCommands = []Command{
 		Parse:   parseKey(store.CMSInfo), Reply: replyCMSInfo,
 	},
 	{
-		Name: "cms.innerprod", Arity: 3, Flags: ReadOnly | waits, Keys: manyKeys(keyRead), Group: groupCountMin,
-		ACL: sketchACL, Since: "0.2.0", Complexity: "O(W*D), where W is the width and D the depth",
+		Name: "cms.innerprod", Arity: 3, Flags: ReadOnly | waits, Keys: manyKeys(keyRead),
+		Group: groupCountMin,
+		ACL:   sketchACL, Since: "0.2.0", Complexity: "O(W*D), where W is the width and D the depth",
 		Summary: "Returns the inner product of two count-min sketches of the same width and depth: the sum " +
 			"over all items of the product of their counts, as in the size of a join. It is never too low, " +
 			"and with the probability of the sketches at most 2/width times the product of their counts " +

@@ -71,8 +71,9 @@ func byteCount(name string, v []byte) (uint64, error) {
 
 // The words of the options that name a choice; the index is the value.
 var (
-	modeWords     = wordsOf(store.Exact, store.Approx)
-	idTimeWords   = wordsOf(store.IDTimeNone, store.IDTimeUUIDv7, store.IDTimeULID, store.IDTimeMS, store.IDTimeAuto)
+	modeWords   = wordsOf(store.Exact, store.Approx)
+	idTimeWords = wordsOf(store.IDTimeNone, store.IDTimeUUIDv7, store.IDTimeULID, store.IDTimeMS,
+		store.IDTimeAuto)
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
 	regionsWords  = []string{"DEFAULT", "ALL", "NONE"}
 )
@@ -102,7 +103,8 @@ type tableSettings struct {
 }
 
 // setting makes an option whose value always parses, see above.
-func setting[V any](token string, class uint32, read func([]byte) V, dst func(*tableSettings) **V) option[tableSettings] {
+func setting[V any](token string, class uint32, read func([]byte) V,
+	dst func(*tableSettings) **V) option[tableSettings] {
 	return option[tableSettings]{token: token, class: class, value: func(t *tableSettings, v []byte) error {
 		x := read(v)
 		*dst(t) = &x
@@ -132,7 +134,9 @@ var alterOptions = []option[tableSettings]{
 	setting("IDTIME", 1<<8, func(v []byte) store.IDTime { return store.IDTime(choice(idTimeWords, 0, v)) },
 		func(t *tableSettings) **store.IDTime { return &t.IDTime }),
 	setting("SKEW", 1<<9, skew, func(t *tableSettings) **time.Duration { return &t.Skew }),
-	setting("OVERLOAD", 1<<10, func(v []byte) store.Overload { return store.Overload(choice(overloadWords, 1, v)) },
+	setting("OVERLOAD", 1<<10, func(v []byte) store.Overload {
+		return store.Overload(choice(overloadWords, 1, v))
+	},
 		func(t *tableSettings) **store.Overload { return &t.Overload }),
 	{token: "REGIONS", class: 1 << 11, value: func(t *tableSettings, v []byte) error {
 		if is(v, "HOME") {
@@ -147,7 +151,8 @@ var alterOptions = []option[tableSettings]{
 		case is(v, "LOCAL"):
 			return nil
 		case is(v, "ESCROW"):
-			return refusal("ERR BOUNDS ESCROW is not supported: each region judges bounds by what it knows, and together they can exceed them")
+			return refusal("ERR BOUNDS ESCROW is not supported: each region judges bounds by what it " +
+				"knows, and together they can exceed them")
 		}
 		return fmt.Errorf("%w: BOUNDS must be LOCAL", store.ErrOption)
 	}},
@@ -155,7 +160,9 @@ var alterOptions = []option[tableSettings]{
 
 // createOptions are the options of CTABLE CREATE.
 var createOptions = append([]option[tableSettings]{
-	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string { return &t.prefix }),
+	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string {
+		return &t.prefix
+	}),
 }, alterOptions...)
 
 // ctableCreate is CTABLE CREATE name PREFIX p [option value …].
@@ -168,7 +175,8 @@ func ctableCreate(c *Context) {
 		c.fail(errSyntax)
 		return
 	}
-	o := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime})
+	o := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew,
+		IDTime: store.DefaultIDTime})
 	if err := o.Validate(); c.failed(err) {
 		return
 	}
@@ -345,7 +353,8 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("MAXMEMORY", strArg("bytes"))),
 		opt(with("MAXDISK", strArg("bytes"))),
 		opt(with("PAST", intArg("generations"))),
-		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
+		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"),
+			word("MS")))),
 		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
@@ -355,11 +364,13 @@ func tableOptionArgs(own ...Arg) []Arg {
 
 // tableCommands are CTABLE and its subcommands.
 var tableCommands = []Command{{
-	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.2.0", Complexity: "Depends on subcommand.",
-	Summary: "A container for commands on tables, the named policies for counters by key prefix.",
+	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.2.0",
+	Complexity: "Depends on subcommand.",
+	Summary:    "A container for commands on tables, the named policies for counters by key prefix.",
 	Subcommands: []Command{
 		{
-			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
+			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable,
+			ACL:   tableACL,
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are also checked against the previous " +
 				"one, for its window. IDTIME AUTO, the default, reads the operation's time from an opid " +
@@ -370,14 +381,16 @@ var tableCommands = []Command{{
 			Run:  ctableCreate, Audit: auditAll,
 		},
 		{
-			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
+			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable,
+			ACL:   tableACL,
 			Since: "0.2.0", Complexity: "O(1)",
 			Summary: "Changes options of a table, except its prefix. No opid is forgotten.",
 			Args:    tableOptionArgs(strArg("name")),
 			Run:     ctableAlter, Audit: auditAll,
 		},
 		{
-			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
+			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti | anyNode, Group: groupTable,
+			ACL:   tableACL,
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
 			Args:    []Arg{strArg("name")},

@@ -8,8 +8,11 @@ import (
 func TestTables(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	c.play([]step{
-		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY 16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
-		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY 16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"}, // again
+		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY " +
+			"16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
+		// again
+		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY " +
+			"16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
 		{"CTABLE CREATE pay PREFIX p2", "-ERR table or prefix exists"},
 		{"CTABLE CREATE pay2 PREFIX pay:", "-ERR table or prefix exists"},
 		{"CTABLE DROP default", "-ERR table default cannot be dropped"},
@@ -17,7 +20,8 @@ func TestTables(t *testing.T) {
 		{"CTABLE INFO nope", "-ERR no such table"},
 		{"CTABLE ALTER nope WINDOW 5000", "-ERR no such table"},
 		{"CTABLE LIST", `["default" "" "pay" "pay:"]`},
-		{"CINCRBY pay:1 x 1", "-ERR the table reads the operation's time from its opid, and this opid contains none"},
+		{"CINCRBY pay:1 x 1", "-ERR the table reads the operation's time from its opid, and this opid " +
+			"contains none"},
 		{"CTABLE ALTER pay IDTIME none WINDOW 30000 OVERLOAD refuse MODE exact", "+OK"},
 		{"CINCRBY pay:1 x 1", ":1"},
 		{"CTABLE DROP pay", "+OK"},
@@ -49,13 +53,15 @@ func TestTableUnits(t *testing.T) {
 		{"FBF.INFO h WINDOW", "[:604800000]"},
 	})
 	shown := c.say("CTABLE INFO t")
-	for _, want := range []string{`"window" :600000 `, `"skew" :2000 `, `"maxmemory" :16777216 `, `"maxdisk" :1000000000 `} {
+	for _, want := range []string{`"window" :600000 `, `"skew" :2000 `, `"maxmemory" :16777216 `,
+		`"maxdisk" :1000000000 `} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("CTABLE INFO lacks %s: %s", want, shown)
 		}
 	}
 	c.play([]step{{"CTABLE ALTER t WINDOW 30s SKEW 0ms", "+OK"}})
-	if shown := c.say("CTABLE INFO t"); !strings.Contains(shown, `"window" :30000 `) || !strings.Contains(shown, `"skew" :0 `) {
+	if shown := c.say("CTABLE INFO t"); !strings.Contains(shown, `"window" :30000 `) ||
+		!strings.Contains(shown, `"skew" :0 `) {
 		t.Errorf("CTABLE INFO after ALTER: %s", shown)
 	}
 }
@@ -118,21 +124,26 @@ func TestTableOptionErrors(t *testing.T) {
 		"PAST 0":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST 7":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST x":                           "-ERR invalid option: PAST must be 1 to 6",
-		"IDTIME foo":                       "-ERR invalid option: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS",
-		"SKEW -1":                          "-ERR invalid option: SKEW must be 0 to 1h",
-		"SKEW 3600001":                     "-ERR invalid option: SKEW must be 0 to 1h",
-		"OVERLOAD foo":                     "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
-		"OVERLOAD default":                 "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
-		"MAXMEMORY 1":                      "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
-		"MAXMEMORY 1k":                     "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
-		"MAXDISK 1":                        "-ERR invalid option: MAXDISK must be at least 1048576 bytes, or 0 for no limit",
-		"MAXDISK 10s":                      "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
-		"MAXMEMORY x":                      "-ERR invalid option: MAXMEMORY must be a number of bytes, 0 for no limit",
-		"MAXDISK 18446744073709551615":     "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
-		"WINDOW":                           "-ERR syntax error",
-		"WINDOW 5000 WINDOW 5000":          "-ERR syntax error",
-		"FOO 1":                            "-ERR syntax error",
-		"FOO":                              "-ERR syntax error",
+		"IDTIME foo": "-ERR invalid option: IDTIME must be AUTO, NONE, UUIDV7, " +
+			"ULID or MS",
+		"SKEW -1":          "-ERR invalid option: SKEW must be 0 to 1h",
+		"SKEW 3600001":     "-ERR invalid option: SKEW must be 0 to 1h",
+		"OVERLOAD foo":     "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
+		"OVERLOAD default": "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
+		"MAXMEMORY 1":      "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXMEMORY 1k":     "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXDISK 1": "-ERR invalid option: MAXDISK must be at least 1048576 bytes, " +
+			"or 0 for no limit",
+		"MAXDISK 10s": "-ERR invalid option: MAXDISK must be a number of bytes, 0 " +
+			"for no limit",
+		"MAXMEMORY x": "-ERR invalid option: MAXMEMORY must be a number of bytes, 0 " +
+			"for no limit",
+		"MAXDISK 18446744073709551615": "-ERR invalid option: MAXDISK must be a number of bytes, 0 " +
+			"for no limit",
+		"WINDOW":                  "-ERR syntax error",
+		"WINDOW 5000 WINDOW 5000": "-ERR syntax error",
+		"FOO 1":                   "-ERR syntax error",
+		"FOO":                     "-ERR syntax error",
 	} {
 		if got := c.say("CTABLE CREATE t PREFIX t " + options); got != want {
 			t.Errorf("CREATE %s: %s", options, got)
@@ -191,11 +202,13 @@ func TestFilters(t *testing.T) {
 		{"FBF.INFO p BITS", "[:1024]"},
 		{"DEL f g p p2", ":4"},
 	})
-	if got := c.say("FBF.INFO f foo"); !strings.HasPrefix(got, "-ERR invalid information value: one of CAPACITY, SIZE, FILTERS, ITEMS") {
+	if got := c.say("FBF.INFO f foo"); !strings.HasPrefix(got, "-ERR invalid information value: one of "+
+		"CAPACITY, SIZE, FILTERS, ITEMS") {
 		t.Error(got)
 	}
 	c.say("FBF.ADD f x")
-	if got := c.say("FBF.INFO f"); !strings.HasPrefix(got, `["Capacity" :`) || !strings.Contains(got, `"Number of items inserted" :1`) {
+	if got := c.say("FBF.INFO f"); !strings.HasPrefix(got, `["Capacity" :`) ||
+		!strings.Contains(got, `"Number of items inserted" :1`) {
 		t.Error(got)
 	}
 }
@@ -214,7 +227,8 @@ func TestFilterOptionErrors(t *testing.T) {
 		"BITS 1024 HASHES 33 REFRESH 1000":               "-ERR invalid option: HASHES must be 1 to 32",
 		"BITS 1024 HASHES 3 REFRESH 0":                   "-ERR invalid option: REFRESH must be 10ms to 366d",
 		"BITS 1024 HASHES 3 REFRESH 1000 PAST 65":        "-ERR invalid option: PAST must be 1 to 64",
-		"BITS 1024 HASHES 3 REFRESH 1000 WINDOW 5000":    "-ERR invalid option: a FIXED filter takes only BITS, HASHES, REFRESH and PAST",
+		"BITS 1024 HASHES 3 REFRESH 1000 WINDOW 5000": "-ERR invalid option: a FIXED filter takes only " +
+			"BITS, HASHES, REFRESH and PAST",
 		"FIXED":         bits,
 		"CAPACITY -1":   "-ERR invalid option: CAPACITY must be at most 1099511627776",
 		"FIXED FIXED":   "-ERR syntax error",

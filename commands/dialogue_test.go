@@ -196,8 +196,12 @@ func TestCounterErrors(t *testing.T) {
 	long := strings.Repeat("x", store.MaxOpID+1)
 	longKey := strings.Repeat("k", store.MaxKey+1)
 	c.play([]step{
-		{"CINCRBY", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
-		{"CINCRBY k a", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
+		{"CINCRBY", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT " +
+			"unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds " +
+			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
+		{"CINCRBY k a", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT " +
+			"unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds " +
+			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a x", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a +1", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a 01", "-ERR value is not an integer or out of range"},
@@ -220,7 +224,8 @@ func TestCounterErrors(t *testing.T) {
 		{"CINCRBY k a 1 WITHSTATUS WITHSTATUS", "-ERR syntax error"},
 		{"CINCRBY k a 1 FOO", "-ERR syntax error"},
 		{"CINCRBY k a 1 AT 1", "-" + staleText},
-		{"CINCRBY k a 1 AT 1764240000", "-ERR AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?"},
+		{"CINCRBY k a 1 AT 1764240000", "-ERR AT is a time in milliseconds, and this one is in 1970 to " +
+			"1973: is it in seconds?"},
 		{"CDECRBY k a -9223372036854775808", "-ERR decrement would overflow"},
 		{"CINCRBY k a 9223372036854775807", ":9223372036854775807"},
 		{"CINCRBY k b 1", "-ERR increment or decrement would overflow"},
@@ -246,8 +251,10 @@ func TestUnknownAndArity(t *testing.T) {
 		{"foo bar baz", "-ERR unknown command 'foo', with args beginning with: 'bar' 'baz' "},
 		{`foo "c\r\nd"`, "-ERR unknown command 'foo', with args beginning with: 'c  d' "},
 		{`""`, "-ERR unknown command '', with args beginning with: "},
-		{"foo " + strings.Repeat("y", 200) + " z", "-ERR unknown command 'foo', with args beginning with: '" + strings.Repeat("y", 128) + "' "},
-		{strings.Repeat("q", 200), "-ERR unknown command '" + strings.Repeat("q", 128) + "', with args beginning with: "},
+		{"foo " + strings.Repeat("y", 200) + " z", "-ERR unknown command 'foo', with args beginning with: '" +
+			strings.Repeat("y", 128) + "' "},
+		{strings.Repeat("q", 200), "-ERR unknown command '" + strings.Repeat("q", 128) +
+			"', with args beginning with: "},
 		{"client", "-ERR wrong number of arguments for 'client' command"},
 		{"client foo", "-ERR unknown subcommand 'foo'. Try CLIENT HELP."},
 		{"config get", "-ERR wrong number of arguments for 'config|get' command"},
@@ -255,7 +262,8 @@ func TestUnknownAndArity(t *testing.T) {
 		{"ctable create x", "-ERR wrong number of arguments for 'ctable|create' command"},
 		{"ping a b", "-ERR wrong number of arguments for 'ping' command"},
 		{"get", "-ERR wrong number of arguments for 'get' command"},
-		{"rename a b", "-ERR RENAME is not supported: a counter's key is part of its operations' identity, so it cannot be moved or copied"},
+		{"rename a b", "-ERR RENAME is not supported: a counter's key is part of its operations' " +
+			"identity, so it cannot be moved or copied"},
 		{"rename a", "-ERR wrong number of arguments for 'rename' command"},
 	})
 }
@@ -272,7 +280,8 @@ func TestProtocolChangesInAPipeline(t *testing.T) {
 func TestRESP3(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	c.play([]step{
-		{"HELLO 3", `{"server" "redis" "version" "` + CompatVersion + `" "proto" :3 "id" :7 "mode" "standalone" "role" "master" "modules" []}`},
+		{"HELLO 3", `{"server" "redis" "version" "` + CompatVersion +
+			`" "proto" :3 "id" :7 "mode" "standalone" "role" "master" "modules" []}`},
 		{"CINCRBY k a 1 WITHSTATUS", "[:1 :1]"},
 		{"CGET none", "nil"},
 		{"FBF.ADD f x", "#t"},
@@ -286,7 +295,8 @@ func TestRESP3(t *testing.T) {
 	if got := c.say("CTABLE LIST"); got != `{"default" ""}` {
 		t.Errorf("CTABLE LIST: %s", got)
 	}
-	if got := c.say("CTABLE INFO default"); !strings.HasPrefix(got, `{"name" "default" "prefix" "" "window" :120000 "error" ,0.001 "mode" "exact"`) {
+	if got := c.say("CTABLE INFO default"); !strings.HasPrefix(got,
+		`{"name" "default" "prefix" "" "window" :120000 "error" ,0.001 "mode" "exact"`) {
 		t.Errorf("CTABLE INFO: %s", got)
 	}
 }

@@ -32,7 +32,9 @@ var reserveOptions = []option[filterRequest]{
 	filterSetting("PAST", 1<<3, func(f *filterRequest, v []byte) { f.Past = positive(v) }),
 	filterSetting("BITS", 1<<4, func(f *filterRequest, v []byte) { f.Bits, f.Fixed = hint(v), true }),
 	filterSetting("HASHES", 1<<5, func(f *filterRequest, v []byte) { f.Hashes, f.Fixed = positive(v), true }),
-	filterSetting("REFRESH", 1<<6, func(f *filterRequest, v []byte) { f.Refresh, f.Fixed = durationMs(v), true }),
+	filterSetting("REFRESH", 1<<6, func(f *filterRequest, v []byte) {
+		f.Refresh, f.Fixed = durationMs(v), true
+	}),
 	{token: "FIXED", class: 1 << 7, flag: func(f *filterRequest) { f.Fixed, f.given = true, true }},
 }
 
@@ -125,7 +127,8 @@ var filterInfoFields = infoTable[filterInfo]{
 	{"FIXED", number("Fixed", func(f *filterInfo) int64 { return bit(f.Options.Fixed) })},
 	{"BITS", number("Bits", func(f *filterInfo) int64 { return int64(f.Options.Bits) })},
 	{"HASHES", number("Hashes", func(f *filterInfo) int64 { return int64(f.Options.Hashes) })},
-	{"REFRESH", number("Refresh period", func(f *filterInfo) int64 { return f.RefreshPeriod.Milliseconds() })},
+	{"REFRESH", number("Refresh period",
+		func(f *filterInfo) int64 { return f.RefreshPeriod.Milliseconds() })},
 	{"REFRESHES", number("Number of refreshes", func(f *filterInfo) int64 { return int64(f.Refreshes) })},
 	{"FILL", fills("Fill", func(f *filterInfo) []float64 { return f.Fill })},
 }
@@ -137,7 +140,8 @@ func parseFilterInfo(r *Request) error {
 	case len(r.Args) > 3:
 		return errSyntax
 	case !filterInfoFields.choose(r):
-		return refusal("ERR invalid information value: one of " + strings.Join(filterInfoFields.tokens(), ", "))
+		return refusal("ERR invalid information value: one of " +
+			strings.Join(filterInfoFields.tokens(), ", "))
 	}
 	return nil
 }
@@ -191,28 +195,33 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
 		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the paper's, which does not adapt. " +
+		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the " +
+			"paper's, which does not adapt. " +
 			"Times take units: 10m.",
 		Args:  append([]Arg{keyArg()}, filterOptionArgs()...),
 		Parse: parseReserve, Reply: replyOK,
 	},
 	{
-		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Adds an item to a filter and creates the filter if necessary. Returns 1 if the item was not present.",
-		Args:    []Arg{keyArg(), strArg("item")},
-		Parse:   parseItems(store.FBFAdd, single), Reply: replyAdded,
+		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupFilter,
+		ACL:   filterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Adds an item to a filter and creates the filter if necessary. Returns 1 if the item was " +
+			"not present.",
+		Args:  []Arg{keyArg(), strArg("item")},
+		Parse: parseItems(store.FBFAdd, single), Reply: replyAdded,
 	},
 	{
-		Name: "fbf.madd", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
+		Name: "fbf.madd", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupFilter,
+		ACL:   filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
 		Summary: "Adds items to a filter and creates the filter if necessary.",
 		Args:    []Arg{keyArg(), multi(strArg("item"))},
 		Parse:   parseItems(store.FBFAdd, 0), Reply: replyAdded,
 	},
 	{
-		Name: "fbf.insert", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
+		Name: "fbf.insert", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupFilter,
+		ACL:   filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
 		Summary: "Adds items to a filter and creates the filter, with the given options, if necessary.",
 		Args: append(append([]Arg{keyArg(), opt(word("NOCREATE"))}, filterOptionArgs()...),
 			with("ITEMS", multi(strArg("item")))),
@@ -249,8 +258,9 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.refresh", Arity: 2, Flags: Write | DenyOOM, Keys: oneKey(keyUpdate), Group: groupFilter,
 		ACL: filterACL, Since: "0.2.0", Complexity: "O(B), where B is the size of a generation",
-		Summary: "Refreshes a filter now. A FIXED filter drops its oldest generation; any other seals its newest and forgets nothing early.",
-		Args:    []Arg{keyArg()},
-		Parse:   parseKey(store.FBFRefresh), Reply: replyOK,
+		Summary: "Refreshes a filter now. A FIXED filter drops its oldest generation; any other seals its " +
+			"newest and forgets nothing early.",
+		Args:  []Arg{keyArg()},
+		Parse: parseKey(store.FBFRefresh), Reply: replyOK,
 	},
 }

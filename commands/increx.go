@@ -30,13 +30,20 @@ const (
 
 // increxOptions are the options of INCREX.
 var increxOptions = append([]option[increxRequest]{
-	{token: "BYINT", class: classBy, value: func(q *increxRequest, v []byte) error { q.delta = v; return nil }},
-	{token: "BYFLOAT", class: classBy, value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
-	{token: "LBOUND", class: classLower, value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
-	{token: "UBOUND", class: classUpper, value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
-	{token: "SATURATE", class: classSaturate, flag: func(q *increxRequest) { q.request.Op.Flags |= store.Saturate }},
-	{token: "OPID", class: classID, value: func(q *increxRequest, id []byte) error { q.named, q.id = true, id; return nil }},
-	{token: "IDMP", class: classID, pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
+	{token: "BYINT", class: classBy,
+		value: func(q *increxRequest, v []byte) error { q.delta = v; return nil }},
+	{token: "BYFLOAT", class: classBy,
+		value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
+	{token: "LBOUND", class: classLower,
+		value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
+	{token: "UBOUND", class: classUpper,
+		value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
+	{token: "SATURATE", class: classSaturate,
+		flag: func(q *increxRequest) { q.request.Op.Flags |= store.Saturate }},
+	{token: "OPID", class: classID,
+		value: func(q *increxRequest, id []byte) error { q.named, q.id = true, id; return nil }},
+	{token: "IDMP", class: classID,
+		pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
 }, incrExpiries(classExpire, classENX, func(q *increxRequest) *Request { return q.request })...)
 
 // incrExpiries are the expiry options of an increment: PERSIST removes the expiry, and
@@ -133,10 +140,13 @@ var idmpArg = block("idempotency", strArg("pid"), strArg("iid"))
 
 // increxCommands are the bounded increments.
 var increxCommands = []Command{{
-	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
+	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString,
+	ACL:   stringACL,
 	Since: "8.8.0", Complexity: "O(1)",
-	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment made, which is 0 if " +
-		"the result would be out of bounds. With OPID, once per operation id; with IDMP, once per pair of producer id and idempotent id.",
+	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment " +
+		"made, which is 0 if " +
+		"the result would be out of bounds. With OPID, once per operation id; with IDMP, once per pair of " +
+		"producer id and idempotent id.",
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),

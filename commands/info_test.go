@@ -85,14 +85,16 @@ func TestInfoLines(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	for _, want := range []string{"errorstat_ERR:count=1\r\n", "latency_percentiles_usec_incr:p50=", ",p99=", ",p99.9=", "keyspace_hits:1\r\n"} {
+	for _, want := range []string{"errorstat_ERR:count=1\r\n", "latency_percentiles_usec_incr:p50=", ",p99=",
+		",p99.9=", "keyspace_hits:1\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q", want)
 		}
 	}
 	c.say("CONFIG RESETSTAT")
 	got := c.send("INFO stats")
-	for _, want := range []string{"keyspace_hits:0\r\n", "total_error_replies:0\r\n", "operations_applied:0\r\n"} {
+	for _, want := range []string{"keyspace_hits:0\r\n", "total_error_replies:0\r\n",
+		"operations_applied:0\r\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("after RESETSTAT INFO lacks %q", want)
 		}
@@ -109,12 +111,16 @@ func TestInfoSections(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	const usual = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace Regions FBF"
-	const all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace Regions FBF"
+	const usual = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster " +
+		"Keyspace Regions FBF"
+	const all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats " +
+		"Latencystats Cluster Keyspace Regions FBF"
 	for say, want := range map[string]string{
-		"INFO": usual, "INFO default": usual, "INFO all": all, "INFO everything": all, "INFO EVERYTHING cpu": all,
-		"INFO cpu SERVER cpu": "Server CPU", "INFO nonsense": "", "INFO latencystats nonsense": "Latencystats",
-		"INFO default commandstats": strings.Replace(usual, "Modules", "Modules Commandstats", 1),
+		"INFO": usual, "INFO default": usual, "INFO all": all, "INFO everything": all,
+		"INFO EVERYTHING cpu": all,
+		"INFO cpu SERVER cpu": "Server CPU", "INFO nonsense": "",
+		"INFO latencystats nonsense": "Latencystats",
+		"INFO default commandstats":  strings.Replace(usual, "Modules", "Modules Commandstats", 1),
 	} {
 		if got := titles(say); got != want {
 			t.Errorf("%s shows %s", say, got)
@@ -153,7 +159,8 @@ func TestMemoryStats(t *testing.T) {
 	}
 	hello := dial(t, newStore(t), new(Server))
 	hello.send("HELLO 3")
-	if got := hello.send("MEMORY STATS"); !strings.HasPrefix(got, "%29\r\n") || !strings.Contains(got, "$4\r\ndb.0\r\n%3\r\n") || !strings.Contains(got, "peak.percentage\r\n,") {
+	if got := hello.send("MEMORY STATS"); !strings.HasPrefix(got, "%29\r\n") ||
+		!strings.Contains(got, "$4\r\ndb.0\r\n%3\r\n") || !strings.Contains(got, "peak.percentage\r\n,") {
 		t.Errorf("RESP3: %q", got)
 	}
 }
@@ -164,7 +171,8 @@ func TestInfoCountsDenials(t *testing.T) {
 	st := newStore(t)
 	admin, c := dial(t, st, srv), dial(t, st, srv)
 	admin.play([]step{{"ACL SETUSER b on >p ~a +get +multi +exec +client|info", "+OK"}})
-	for _, line := range []string{"AUTH b wrong", "AUTH b p", "SET a 1", "FLUSHALL", "GET b", "MULTI", "GET b", "EXEC", "GET a", "CLIENT INFO"} {
+	for _, line := range []string{"AUTH b wrong", "AUTH b p", "SET a 1", "FLUSHALL", "GET b", "MULTI",
+		"GET b", "EXEC", "GET a", "CLIENT INFO"} {
 		c.say(line)
 	}
 	denied := func(want ...string) {
@@ -209,7 +217,8 @@ func TestInfoCountsRounds(t *testing.T) {
 	c.send("INCR a")
 	srv.Observer.Sample(start.Add(time.Second), 0, 0)
 	info := c.send("INFO stats")
-	if !strings.Contains(info, "instantaneous_eventloop_cycles_per_sec:1\r\n") || strings.Contains(info, "eventloop_cycles:0\r\n") {
+	if !strings.Contains(info, "instantaneous_eventloop_cycles_per_sec:1\r\n") ||
+		strings.Contains(info, "eventloop_cycles:0\r\n") {
 		t.Error(info)
 	}
 	c.say("CONFIG RESETSTAT")

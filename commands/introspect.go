@@ -51,7 +51,9 @@ var listFilters = map[string]func(c *Command, value []byte) bool{
 	"ACLCAT": func(c *Command, v []byte) bool {
 		return slices.Contains(c.categories(), "@"+strings.ToLower(string(v)))
 	},
-	"PATTERN": func(c *Command, v []byte) bool { return Match([]byte(strings.ToLower(string(v))), []byte(c.fullName)) },
+	"PATTERN": func(c *Command, v []byte) bool {
+		return Match([]byte(strings.ToLower(string(v))), []byte(c.fullName))
+	},
 }
 
 // commandList is COMMAND LIST [FILTERBY MODULE | ACLCAT | PATTERN value].
@@ -149,9 +151,11 @@ var commandCommands = []Command{{
 		withTips(commandSub("list", -2, "7.0.0", "Lists the names of commands.", commandList,
 			opt(with("FILTERBY", oneOf("filterby", with("MODULE", strArg("module-name")),
 				with("ACLCAT", strArg("category")), with("PATTERN", patArg("pattern")))))), unorderedTip...),
-		commandSub("getkeys", -3, "2.8.13", "Returns the keys among the arguments of a command.", commandKeys(false),
+		commandSub("getkeys", -3, "2.8.13", "Returns the keys among the arguments of a command.",
+			commandKeys(false),
 			strArg("command"), opt(multi(strArg("arg")))),
-		commandSub("getkeysandflags", -3, "7.0.0", "Returns the keys among the arguments of a command, and their use.",
+		commandSub("getkeysandflags", -3, "7.0.0", "Returns the keys among the arguments of a command, "+
+			"and their use.",
 			commandKeys(true), strArg("command"), opt(multi(strArg("arg")))),
 		since("5.0.0", helpFor("command", groupServer, connectionACL...)),
 	},
@@ -159,7 +163,8 @@ var commandCommands = []Command{{
 
 // aclOrder is the order in which categories are shown.
 func aclOrder() []string {
-	return slices.Concat([]string{"@keyspace", "@read", "@write", "@string", "@counter", "@table", "@sketch"}, typeCategories("@"),
+	return slices.Concat([]string{"@keyspace", "@read", "@write", "@string", "@counter", "@table", "@sketch"},
+		typeCategories("@"),
 		[]string{"@admin", "@fast", "@slow", "@dangerous", "@connection", "@transaction"})
 }
 
@@ -251,7 +256,8 @@ func (k *KeySpec) writeOne(w *resp.Writer) {
 	writeSpec(w, "index", specNumber{"index", k.First})
 	w.BulkString("find_keys")
 	if k.NumKeys {
-		writeSpec(w, "keynum", specNumber{"keynumidx", 0}, specNumber{"firstkey", 1}, specNumber{"keystep", k.Step})
+		writeSpec(w, "keynum", specNumber{"keynumidx", 0}, specNumber{"firstkey", 1},
+			specNumber{"keystep", k.Step})
 		return
 	}
 	last := k.Last // relative to the first key, unless it counts from the end
@@ -282,7 +288,8 @@ func writeSpec(w *resp.Writer, kind string, numbers ...specNumber) {
 // writeDocs writes a command's name and its documentation.
 func (c *Command) writeDocs(w *resp.Writer) {
 	w.BulkString(c.fullName)
-	pairs := [][2]string{{"summary", c.Summary}, {"since", c.Since}, {"group", c.Group}, {"complexity", c.Complexity}}
+	pairs := [][2]string{{"summary", c.Summary}, {"since", c.Since}, {"group", c.Group}, {"complexity",
+		c.Complexity}}
 	n := len(pairs)
 	if len(c.Args) > 0 {
 		n++
@@ -355,8 +362,9 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 // declared with the version in which it got it.
 func helpFor(container, group string, acl ...string) Command {
 	return Command{
-		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns helpful text about the subcommands.",
+		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.2.0",
+		Complexity: "O(1)",
+		Summary:    "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
 			lines := c.table.named(container).helpLines()
 			c.W.Array(len(lines))
@@ -372,7 +380,8 @@ func (c *Command) helpLines() []string {
 	lines := []string{strings.ToUpper(c.Name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}
 	for i := range c.Subcommands {
 		sub := &c.Subcommands[i]
-		lines = append(lines, strings.TrimPrefix(sub.Syntax(), strings.ToUpper(c.Name)+" "), "    "+sub.Summary)
+		lines = append(lines, strings.TrimPrefix(sub.Syntax(), strings.ToUpper(c.Name)+" "),
+			"    "+sub.Summary)
 	}
 	return lines
 }

@@ -16,7 +16,8 @@ import (
 const commandInfoFile = "testdata/redis-command-info.txt"
 
 // The fields of a row of COMMAND INFO, then two of COMMAND DOCS.
-var rowFields = []string{"name", "arity", "flags", "first", "last", "step", "categories", "tips", "key specs", "group", "since"}
+var rowFields = []string{"name", "arity", "flags", "first", "last", "step", "categories", "tips", "key specs",
+	"group", "since"}
 
 // TestCommandInfoAsRedis compares our declarations with Redis' own.
 func TestCommandInfoAsRedis(t *testing.T) {

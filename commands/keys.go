@@ -103,7 +103,8 @@ func checkPattern(p []byte) error {
 
 // wants reports whether SCAN is to return a key.
 func (s *scanRequest) wants(key []byte, t store.Type) bool {
-	return (s.typeName == nil || bytes.EqualFold(s.typeName, []byte(keyTypes[t].name))) && (s.pattern == nil || Match(s.pattern, key))
+	return (s.typeName == nil || bytes.EqualFold(s.typeName, []byte(keyTypes[t].name))) &&
+		(s.pattern == nil || Match(s.pattern, key))
 }
 
 // doScan is SCAN cursor [option …]. The cursor says where to go on and is all
@@ -304,7 +305,8 @@ func Match(pattern, s []byte) bool { return glob.Match(pattern, s) }
 // whether the time counts from now.
 func expireCommand(name, since, summary string, time Arg, unit int64, relative bool) Command {
 	return Command{
-		Name: name, Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
+		Name: name, Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: since, Complexity: "O(1)", Summary: summary,
 		Args: []Arg{keyArg(), time, conditions}, Parse: parseExpire(unit, relative), Reply: replyApplied,
 	}
@@ -313,7 +315,8 @@ func expireCommand(name, since, summary string, time Arg, unit int64, relative b
 // ttlCommand declares TTL or one of its variants, likewise.
 func ttlCommand(name, since, summary string, unit int64, relative bool) Command {
 	return Command{
-		Name: name, Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
+		Name: name, Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: since, Complexity: "O(1)", Summary: summary,
 		Args: []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(unit, relative),
 	}
@@ -322,39 +325,49 @@ func ttlCommand(name, since, summary string, unit int64, relative bool) Command 
 // keyCommands work on keys of any type and on their expiry.
 var keyCommands = []Command{
 	{
-		Name: "del", Arity: -2, Flags: Write, Keys: manyKeys(keyDelete), Group: groupGeneric, ACL: keyspaceACL,
+		Name: "del", Arity: -2, Flags: Write, Keys: manyKeys(keyDelete), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
-		Summary: "Deletes keys. The operation ids of counters stay remembered, so a late retry does not bring a counter back.",
-		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
-	},
-	{
-		Name: "unlink", Arity: -2, Flags: Write | Fast, Keys: manyKeys(keyDelete), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "4.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips, Summary: "Deletes keys, like DEL.",
+		Summary: "Deletes keys. The operation ids of counters stay remembered, so a late retry does not " +
+			"bring a counter back.",
 		Args: []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
 	},
 	{
-		Name: "exists", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric, ACL: keyspaceACL,
+		Name: "unlink", Arity: -2, Flags: Write | Fast, Keys: manyKeys(keyDelete), Group: groupGeneric,
+		ACL:   keyspaceACL,
+		Since: "4.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
+		Summary: "Deletes keys, like DEL.",
+		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
+	},
+	{
+		Name: "exists", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
 		Summary: "Returns how many of the keys exist. A key given twice counts twice.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Exists), Reply: replyInt,
 	},
 	{
-		Name: "touch", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric, ACL: keyspaceACL,
+		Name: "touch", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: "3.2.1", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
 		Summary: "Returns how many of the keys exist; there is no access time to change.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Exists), Reply: replyInt,
 	},
 	{
-		Name: "type", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns the type of a key: string for a counter, fbf, MBbloom-- or CMSk-TYPE for a filter or sketch, or none.",
+		Name: "type", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupGeneric,
+		ACL:   keyspaceACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns the type of a key: string for a counter, " +
+			"fbf, MBbloom-- or CMSk-TYPE for a filter or sketch, or none.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.TypeOf), Reply: replyType,
 	},
 	{
 		Name: "scan", Arity: -2, Flags: ReadOnly, Group: groupGeneric, ACL: keyspaceACL,
 		Since: "2.8.0", Complexity: "O(1) for every call, O(N) for all keys",
-		Tips:    []string{"nondeterministic_output", "request_policy:special"},
-		Summary: "Returns some keys and the cursor for the next call. A key that exists throughout is returned at least once.",
-		Args: []Arg{intArg("cursor"), opt(with("MATCH", patArg("pattern"))), opt(with("COUNT", intArg("count"))),
+		Tips: []string{"nondeterministic_output", "request_policy:special"},
+		Summary: "Returns some keys and the cursor for the next call. A key that exists throughout is " +
+			"returned at least once.",
+		Args: []Arg{intArg("cursor"), opt(with("MATCH", patArg("pattern"))),
+			opt(with("COUNT", intArg("count"))),
 			opt(with("TYPE", strArg("type")))},
 		Run: doScan,
 	},
@@ -366,12 +379,14 @@ var keyCommands = []Command{
 	},
 	{
 		Name: "randomkey", Arity: 1, Flags: ReadOnly, Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "nondeterministic_output"},
+		Since: "1.0.0", Complexity: "O(1)",
+		Tips:    []string{"request_policy:all_shards", "nondeterministic_output"},
 		Summary: "Returns a random key.", Run: doRandomKey,
 	},
 	{
 		Name: "dbsize", Arity: 1, Flags: ReadOnly | Fast, Group: groupServer, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "response_policy:agg_sum"},
+		Since: "1.0.0", Complexity: "O(1)",
+		Tips:    []string{"request_policy:all_shards", "response_policy:agg_sum"},
 		Summary: "Returns the number of keys.", Run: doDBSize,
 	},
 	{
@@ -387,16 +402,25 @@ var keyCommands = []Command{
 		Summary: "Like FLUSHALL: there is one database.",
 		Args:    flushArgs, Parse: parseFlush(store.OneDB), Reply: replyOK, Audit: auditAll,
 	},
-	expireCommand("expire", "1.0.0", "Sets the expiry of a key in seconds. Operation ids do not expire with it.", intArg("seconds"), 1000, true),
-	expireCommand("pexpire", "2.6.0", "Sets the expiry of a key in milliseconds.", intArg("milliseconds"), 1, true),
-	expireCommand("expireat", "1.2.0", "Sets the expiry of a key to a Unix time in seconds.", timeArg("unix-time-seconds"), 1000, false),
-	expireCommand("pexpireat", "2.6.0", "Sets the expiry of a key to a Unix time in milliseconds.", timeArg("unix-time-milliseconds"), 1, false),
-	withTips(ttlCommand("ttl", "1.0.0", "Returns the seconds until a key expires, -1 if it does not, -2 if there is no such key.", 1000, true), changingTip...),
-	withTips(ttlCommand("pttl", "2.6.0", "Returns the milliseconds until a key expires, -1 if it does not, -2 if there is no such key.", 1, true), changingTip...),
-	ttlCommand("expiretime", "7.0.0", "Returns the Unix time in seconds at which a key expires.", 1000, false),
-	ttlCommand("pexpiretime", "7.0.0", "Returns the Unix time in milliseconds at which a key expires.", 1, false),
+	expireCommand("expire", "1.0.0", "Sets the expiry of a key in seconds. Operation ids do not expire "+
+		"with it.", intArg("seconds"), 1000, true),
+	expireCommand("pexpire", "2.6.0", "Sets the expiry of a key in milliseconds.", intArg("milliseconds"), 1,
+		true),
+	expireCommand("expireat", "1.2.0", "Sets the expiry of a key to a Unix time in seconds.",
+		timeArg("unix-time-seconds"), 1000, false),
+	expireCommand("pexpireat", "2.6.0", "Sets the expiry of a key to a Unix time in milliseconds.",
+		timeArg("unix-time-milliseconds"), 1, false),
+	withTips(ttlCommand("ttl", "1.0.0", "Returns the seconds until a key expires, -1 if it does not, -2 "+
+		"if there is no such key.", 1000, true), changingTip...),
+	withTips(ttlCommand("pttl", "2.6.0", "Returns the milliseconds until a key expires, -1 if it does "+
+		"not, -2 if there is no such key.", 1, true), changingTip...),
+	ttlCommand("expiretime", "7.0.0", "Returns the Unix time in seconds at which a key expires.", 1000,
+		false),
+	ttlCommand("pexpiretime", "7.0.0", "Returns the Unix time in milliseconds at which a key expires.", 1,
+		false),
 	{
-		Name: "persist", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
+		Name: "persist", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric,
+		ACL:   keyspaceACL,
 		Since: "2.2.0", Complexity: "O(1)", Summary: "Removes the expiry of a key.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.Persist), Reply: replyApplied,
 	},
@@ -404,7 +428,8 @@ var keyCommands = []Command{
 
 // The refusals of OBJECT; the first is Redis' own.
 const (
-	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when " +
+	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please " +
+		"note that when " +
 		"switching between policies at runtime LRU and LFU data will take some time to adjust."
 	noIdleTimes = "ERR idle time is not tracked: nothing here is evicted for not being used"
 )
@@ -440,9 +465,11 @@ func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Resul
 // objectCommands describe how a key is kept.
 var objectCommands = []Command{{
 	Name: "object", Arity: -2, Group: groupGeneric, Since: "2.2.3",
-	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
+	Complexity: "Depends on subcommand.",
+	Summary:    "A container for commands that describe how a key is kept.",
 	Subcommands: []Command{
-		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter or sketch.",
+		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter "+
+			"or sketch.",
 			func(w *resp.Writer, r *Result) { w.BulkString(keyTypes[r.Op.Type].encoding) }),
 		objectSub("freq", "4.0.0", "Refused: access frequencies are not tracked.",
 			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),

@@ -23,7 +23,8 @@ func addType(t store.Type, row keyType) bool {
 }
 
 var tallyType = keyType{name: "tally", encoding: "raw", category: "tally", commands: []Command{{
-	Name: "tally.add", Arity: 3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: "tally", ACL: []string{"@tally"},
+	Name: "tally.add", Arity: 3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: "tally",
+	ACL:   []string{"@tally"},
 	Args:  []Arg{keyArg(), intArg("number")},
 	Parse: parseTallyAdd, Reply: replyInt,
 }}}
@@ -43,7 +44,8 @@ func TestKeyType(t *testing.T) {
 	args := toArgs(strings.Fields("TALLY.ADD t 5"))
 	c, refused := table.resolve(args)
 	r := Request{Args: args, Op: new(store.Op)}
-	if refused != "" || c.Parse(&r) != nil || r.Op.Kind != tallyAdd || string(r.Op.Key) != "t" || r.Op.Delta != 5 {
+	if refused != "" || c.Parse(&r) != nil || r.Op.Kind != tallyAdd || string(r.Op.Key) != "t" ||
+		r.Op.Delta != 5 {
 		t.Errorf("%q, %+v", refused, r.Op)
 	}
 	if names, _ := newCatalog(table).Members("tally"); len(names) != 1 {

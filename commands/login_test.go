@@ -47,8 +47,8 @@ func TestLoginDelays(t *testing.T) {
 	}
 }
 
-// TestLoginWaitersAreBounded: an address cannot have more unanswered failures than its share, and none more once all of
-// them together have theirs. A first failure is always heard.
+// TestLoginWaitersAreBounded: an address cannot have more unanswered failures than its share, and
+// none more once all of them together have theirs. A first failure is always heard.
 func TestLoginWaitersAreBounded(t *testing.T) {
 	var g loginGuard
 	now := time.Now()
@@ -110,8 +110,8 @@ func TestLoginGuardIsBounded(t *testing.T) {
 	}
 }
 
-// TestGuessersLockNobodyOut plays logins with right passwords, while others guess as fast as the server lets them: from 40
-// other addresses, and from behind the same address translation.
+// TestGuessersLockNobodyOut plays logins with right passwords, while others guess as fast as the
+// server lets them: from 40 other addresses, and from behind the same address translation.
 func TestGuessersLockNobodyOut(t *testing.T) {
 	st := newStore(t)
 	for _, tt := range []struct {
@@ -121,16 +121,24 @@ func TestGuessersLockNobodyOut(t *testing.T) {
 		ago       time.Duration
 		from, got string // how one is answered that comes while they wait
 	}{
-		{"an address that never failed", func(i int) string { return fmt.Sprintf("192.0.2.%d:1", i%40) }, "", 0, "10.0.0.1:1", "+OK"},
-		{"one of those that guess", func(i int) string { return fmt.Sprintf("192.0.2.%d:1", i%40) }, "", 0, "192.0.2.7:2", "-" + errTooManyLogins.Error()},
-		{"behind one address, known", func(int) string { return "10.0.0.1:1" }, "AUTH secret", 59 * time.Minute, "10.0.0.1:2", "+OK"},
-		{"behind one address, known long ago", func(int) string { return "10.0.0.1:1" }, "AUTH secret", 61 * time.Minute, "10.0.0.1:2", "-" + errTooManyLogins.Error()},
-		{"behind one address, unknown", func(int) string { return "10.0.0.1:1" }, "", 0, "10.0.0.1:2", "-" + errTooManyLogins.Error()},
-		{"behind one address, by a user without password", func(int) string { return "10.0.0.1:1" }, "AUTH guest x", 0, "10.0.0.1:2",
+		{"an address that never failed", func(i int) string { return fmt.Sprintf("192.0.2.%d:1", i%40) }, "",
+			0, "10.0.0.1:1", "+OK"},
+		{"one of those that guess", func(i int) string { return fmt.Sprintf("192.0.2.%d:1", i%40) }, "", 0,
+			"192.0.2.7:2", "-" + errTooManyLogins.Error()},
+		{"behind one address, known", func(int) string { return "10.0.0.1:1" }, "AUTH secret",
+			59 * time.Minute, "10.0.0.1:2", "+OK"},
+		{"behind one address, known long ago", func(int) string { return "10.0.0.1:1" }, "AUTH secret",
+			61 * time.Minute, "10.0.0.1:2", "-" + errTooManyLogins.Error()},
+		{"behind one address, unknown", func(int) string { return "10.0.0.1:1" }, "", 0, "10.0.0.1:2", "-" +
+			errTooManyLogins.Error()},
+		{"behind one address, by a user without password", func(int) string { return "10.0.0.1:1" },
+			"AUTH guest x", 0, "10.0.0.1:2",
 			"-" + errTooManyLogins.Error()},
-		{"behind one address, known by another user", func(int) string { return "10.0.0.1:1" }, "AUTH other theirs", 0, "10.0.0.1:2",
+		{"behind one address, known by another user", func(int) string { return "10.0.0.1:1" },
+			"AUTH other theirs", 0, "10.0.0.1:2",
 			"-" + errTooManyLogins.Error()},
-		{"known, and everybody guesses", func(i int) string { return fmt.Sprintf("10.0.0.%d:1", i%40) }, "AUTH secret", time.Minute, "10.0.0.1:2", "+OK"},
+		{"known, and everybody guesses", func(i int) string { return fmt.Sprintf("10.0.0.%d:1", i%40) },
+			"AUTH secret", time.Minute, "10.0.0.1:2", "+OK"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -163,7 +171,8 @@ func TestGuessersLockNobodyOut(t *testing.T) {
 	}
 }
 
-// TestLoginWithoutPassword: a login that needed no password says nothing of an address, not even when the user has a password soon after.
+// TestLoginWithoutPassword: a login that needed no password says nothing of an address, not even
+// when the user has a password soon after.
 func TestLoginWithoutPassword(t *testing.T) {
 	st := newStore(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -194,8 +203,9 @@ func TestLoginWithoutPassword(t *testing.T) {
 // TestSourceOf: one customer's addresses count as one.
 func TestSourceOf(t *testing.T) {
 	for addr, want := range map[string]string{
-		"192.0.2.7:1234": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7", "[2001:db8:1:2:3::4]:9": "2001:db8:1:2::/64",
-		"": "", "odd": "odd",
+		"192.0.2.7:1234": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7",
+		"[2001:db8:1:2:3::4]:9": "2001:db8:1:2::/64",
+		"":                      "", "odd": "odd",
 	} {
 		if got := sourceOf(addr); got != want {
 			t.Errorf("%q counts as %q, want %q", addr, got, want)
@@ -217,13 +227,15 @@ func TestFailedLogins(t *testing.T) {
 	}
 	c := dial(t, newStore(t), srv)
 	wrong := "-" + errWrongPass.Error()
-	c.play([]step{{"AUTH nope", wrong}, {"AUTH off secret", wrong}, {"AUTH nobody secret", wrong}, {"HELLO 3 AUTH default x", wrong},
+	c.play([]step{{"AUTH nope", wrong}, {"AUTH off secret", wrong}, {"AUTH nobody secret", wrong},
+		{"HELLO 3 AUTH default x", wrong},
 		{"AUTH a b c", "-ERR syntax error"}})
 	if fmt.Sprint(told) != "[default off nobody default]" {
 		t.Errorf("told of %q", told)
 	}
 	entries := srv.ACLLog.Latest(10)
-	if len(entries) != 4 || entries[0].Reason != acl.DeniedAuth || entries[0].Object != "HELLO" || entries[1].User != "nobody" {
+	if len(entries) != 4 || entries[0].Reason != acl.DeniedAuth || entries[0].Object != "HELLO" ||
+		entries[1].User != "nobody" {
 		t.Errorf("ACL LOG: %+v", entries)
 	}
 	for _, e := range entries {

@@ -57,8 +57,9 @@ func (r *Round) looked(slots []slot, start time.Time, took time.Duration) {
 			}
 		}
 		r.srv.Observer.Report(&observe.Batch{
-			Command: h.cmd.fullName, Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
-			More: max(n-1, 0), Fast: fast, Start: start, Took: took,
+			Command: h.cmd.fullName, Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(),
+			Unlogged: h.cmd.Flags&SkipSlowlog != 0,
+			More:     max(n-1, 0), Fast: fast, Start: start, Took: took,
 		})
 	}
 	r.head = batchHead{}
@@ -72,7 +73,8 @@ func (s *Server) CommandFigures() []observe.CommandFigures {
 
 // view gathers what INFO and MEMORY STATS report on.
 func (s *Server) view(st *store.Store, tls bool) *observe.View {
-	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version, Compat: CompatVersion}
+	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version,
+		Compat: CompatVersion}
 	if s.Sessions != nil {
 		for _, ses := range s.Sessions() {
 			in, out := ses.QueryBuffer.Load(), ses.OutputBuffer.Load()
@@ -93,7 +95,8 @@ func (s *Server) InfoText(st *store.Store, sections string) string {
 }
 
 func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
-	return s.view(st, tls).Info(sections, observe.Section{Title: "Regions", Render: s.infoRegions}, observe.Section{Title: "FBF", Render: s.infoFBF})
+	return s.view(st, tls).Info(sections, observe.Section{Title: "Regions", Render: s.infoRegions},
+		observe.Section{Title: "FBF", Render: s.infoFBF})
 }
 
 // doInfo is INFO [section …].
@@ -130,7 +133,8 @@ func latencyGraph(c *Context) {
 }
 
 // latencySub declares a subcommand of LATENCY.
-func latencySub(name string, arity int, since, complexity, summary string, run func(*Context), args ...Arg) Command {
+func latencySub(name string, arity int, since, complexity, summary string, run func(*Context),
+	args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: since,
 		Complexity: complexity, Summary: summary, Args: args, Run: run,
@@ -164,15 +168,16 @@ func doMonitor(c *Context) {
 
 // samplesOption is SAMPLES, which is read and has no effect: an estimate here
 // counts everything.
-var samplesOption = []option[Request]{{token: "SAMPLES", class: 1, again: true, value: func(_ *Request, v []byte) error {
-	switch n, ok := parseInt(v); {
-	case !ok:
-		return errNotInteger
-	case n < 0:
-		return errSyntax
-	}
-	return nil
-}}}
+var samplesOption = []option[Request]{{token: "SAMPLES", class: 1, again: true,
+	value: func(_ *Request, v []byte) error {
+		switch n, ok := parseInt(v); {
+		case !ok:
+			return errNotInteger
+		case n < 0:
+			return errSyntax
+		}
+		return nil
+	}}}
 
 // parseMemoryUsage parses MEMORY USAGE key [SAMPLES count].
 func parseMemoryUsage(r *Request) error {
@@ -198,13 +203,17 @@ var memoryCommands = []Command{{
 	Summary: "A container for commands on memory.",
 	Subcommands: []Command{
 		{
-			Name: "usage", Arity: -3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook}, Group: groupServer,
+			Name: "usage", Arity: -3, Flags: ReadOnly,
+			Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook}, Group: groupServer,
 			Since: "4.0.0", Complexity: "O(1)",
-			Summary: "Estimates the bytes that a key holds in memory. Operation ids belong to their table: see CTABLE INFO.",
-			Args:    []Arg{keyArg(), opt(with("SAMPLES", intArg("count")))}, Parse: parseMemoryUsage, Reply: replyIntOrNull,
+			Summary: "Estimates the bytes that a key holds in memory. Operation ids belong to their " +
+				"table: see CTABLE INFO.",
+			Args: []Arg{keyArg(), opt(with("SAMPLES", intArg("count")))}, Parse: parseMemoryUsage,
+			Reply: replyIntOrNull,
 		},
 		{
-			Name: "doctor", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
+			Name: "doctor", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)",
+			Tips:    reportTips,
 			Summary: "Says what is wrong with the server's memory.",
 			Run: func(c *Context) {
 				st := c.Store.Stats()
@@ -212,17 +221,21 @@ var memoryCommands = []Command{{
 			},
 		},
 		{
-			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
+			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)",
+			Tips:    reportTips,
 			Summary: "Returns the figures of the memory allocator.",
 			Run:     func(c *Context) { c.W.Verbatim(observe.MallocStats()) },
 		},
 		{
-			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
+			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0",
+			Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
 			Summary: "Gives free memory back to the operating system.", Run: doMemoryPurge,
 		},
 		{
 			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
-			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.Server.view(c.Store, c.Session.TLS).WriteMemoryStats(c.W) },
+			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) {
+				c.Server.view(c.Store, c.Session.TLS).WriteMemoryStats(c.W)
+			},
 		},
 		since("4.0.0", helpFor("memory", groupServer)),
 	},
@@ -238,12 +251,15 @@ var observeCommands = []Command{
 				Name: "get", Arity: -2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
 				Complexity: "O(N), where N is the number of entries returned",
 				Tips:       []string{"request_policy:all_nodes", "nondeterministic_output"},
-				Summary:    "Returns the newest entries: id, Unix time, microseconds, the first command of the batch, client and its name.",
-				Args:       []Arg{opt(intArg("count"))}, Run: slowlogGet,
+				Summary: "Returns the newest entries: id, Unix time, microseconds, the first command " +
+					"of the batch, client and its name.",
+				Args: []Arg{opt(intArg("count"))}, Run: slowlogGet,
 			},
 			{
-				Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12", Complexity: "O(1)",
-				Tips:    []string{"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"},
+				Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Complexity: "O(1)",
+				Tips: []string{"request_policy:all_nodes", "response_policy:agg_sum",
+					"nondeterministic_output"},
 				Summary: "Returns the number of entries.",
 				Run:     func(c *Context) { c.W.Int(int64(c.Server.Observer.Slowlog.Len())) },
 			},
@@ -261,20 +277,27 @@ var observeCommands = []Command{
 		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on how long things take.",
 		Subcommands: []Command{
-			withTips(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
-				c.W.Verbatim(c.Server.Observer.LatencyDoctor())
-			}), ownTips...),
+			withTips(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.",
+				func(c *Context) {
+					c.W.Verbatim(c.Server.Observer.LatencyDoctor())
+				}), ownTips...),
 			withTips(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
 				strArg("event")), ownTips...),
-			withTips(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
-				"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", func(c *Context) {
+			withTips(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with "+
+				"latencies",
+				"Returns a histogram of the latencies of commands in microseconds. A command takes as "+
+					"long as its batch.", func(c *Context) {
 					c.Server.Observer.Stats.WriteHistograms(c.W, c.table.names(), c.Args[2:])
 				},
 				opt(multi(strArg("command")))), ownTips...),
 			withTips(latencySub("history", 3, "2.8.13", "O(1)",
-				"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), ownTips...),
+				"Returns when an event was slow, and how many milliseconds it took.",
+				func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) },
+				strArg("event")), ownTips...),
 			withTips(latencySub("latest", 2, "2.8.13", "O(1)",
-				"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), ownTips...),
+				"Returns for every event when it was last slow, and its last and longest time in "+
+					"milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }),
+				ownTips...),
 			withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
 				c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
 			}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
@@ -282,8 +305,10 @@ var observeCommands = []Command{
 		},
 	},
 	{
-		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
-		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
+		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer,
+		Since:      "1.0.0",
+		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.",
+		Run: doMonitor,
 	},
 }
 
@@ -307,12 +332,15 @@ func (srv *Server) infoFBF(v *observe.View, b *observe.Lines) {
 		if fill := t.Filter.Fill; len(fill) > 0 {
 			newestFill = fill[0]
 		}
-		fmt.Fprintf(b, "table_%s:mode=%s,window_ms=%d,guaranteed_ms=%d,target_fpp=%g,effective_fpp=%g,generations=%d,"+
-			"fill=%.4f,fills=%s,refresh_ms=%d,refreshes=%d,ids=%d,memory=%d,applied=%d,duplicates=%d,looked_up=%d,confirmed=%d,"+
-			"stale=%d,refused=%d\r\n",
+		fmt.Fprintf(b,
+			"table_%s:mode=%s,window_ms=%d,guaranteed_ms=%d,target_fpp=%g,effective_fpp=%g,generations=%d,"+
+				"fill=%.4f,fills=%s,refresh_ms=%d,refreshes=%d,ids=%d,memory=%d,applied=%d,duplicates=%d,looked_up=%d,confirmed=%d,"+
+				"stale=%d,refused=%d\r\n",
 			lineSafe(t.Name), wordAt(modeWords, uint8(t.Mode)), t.TableOptions.Window.Milliseconds(),
-			t.Filter.Window.Milliseconds(), t.Error, t.Filter.EffectiveFPP, t.Filter.Generations, newestFill, shares(t.Filter.Fill),
-			t.Filter.RefreshPeriod.Milliseconds(), t.Filter.Refreshes, t.Filter.Items, t.Filter.Bytes, t.Applied,
+			t.Filter.Window.Milliseconds(), t.Error, t.Filter.EffectiveFPP, t.Filter.Generations, newestFill,
+			shares(t.Filter.Fill),
+			t.Filter.RefreshPeriod.Milliseconds(), t.Filter.Refreshes, t.Filter.Items, t.Filter.Bytes,
+			t.Applied,
 			t.Duplicates, t.Confirmed+t.Dismissed, t.Confirmed, t.Stale, t.Refused)
 	}
 }

@@ -54,7 +54,8 @@ func TestSlowlog(t *testing.T) {
 		{"SLOWLOG GET x", "-ERR count should be greater than or equal to -1"},
 		{"SLOWLOG LEN", ":5"},
 	})
-	if got := c.say("SLOWLOG GET -1"); strings.Count(got, "127.0.0.1") != 5 || !strings.HasPrefix(got, "[[:7 ") {
+	if got := c.say("SLOWLOG GET -1"); strings.Count(got, "127.0.0.1") != 5 ||
+		!strings.HasPrefix(got, "[[:7 ") {
 		t.Errorf("all: %s", got)
 	}
 	c.play([]step{{"SLOWLOG RESET", "+OK"}, {"SLOWLOG LEN", ":1"}}) // RESET itself is logged after
@@ -148,19 +149,23 @@ func TestLatencyEvents(t *testing.T) {
 	}
 	at := time.Now().Truncate(time.Second)
 	for i, ms := range []time.Duration{9, 20, 40, 30, 100, 50} {
-		srv.Observer.Report(&observe.Batch{Start: at.Add(time.Duration(i/2)*time.Minute - time.Hour), Took: ms * time.Millisecond})
+		srv.Observer.Report(&observe.Batch{Start: at.Add(time.Duration(i/2)*time.Minute - time.Hour),
+			Took: ms * time.Millisecond})
 	}
 	srv.Observer.NoteEvent("snapshot", 30*time.Millisecond)
 	c.play([]step{
-		{"LATENCY HISTORY Command", fmt.Sprintf("[[:%d :20] [:%d :40] [:%d :100]]", at.Unix()-3600, at.Unix()-3540, at.Unix()-3480)},
+		{"LATENCY HISTORY Command",
+			fmt.Sprintf("[[:%d :20] [:%d :40] [:%d :100]]", at.Unix()-3600, at.Unix()-3540, at.Unix()-3480)},
 		{"LATENCY HISTORY fsync", "[]"},
 	})
 	latest := c.say("LATENCY LATEST")
-	if !strings.HasPrefix(latest, fmt.Sprintf(`[["command" :%d :100 :100] ["snapshot" :`, at.Unix()-3480)) || !strings.HasSuffix(latest, ":30 :30]]") {
+	if !strings.HasPrefix(latest, fmt.Sprintf(`[["command" :%d :100 :100] ["snapshot" :`, at.Unix()-3480)) ||
+		!strings.HasSuffix(latest, ":30 :30]]") {
 		t.Errorf("latest %s", latest)
 	}
 	doctor := c.say("LATENCY DOCTOR")
-	for _, want := range []string{"1. command: 3 latency spikes (average 53ms, mean deviation 31ms, period 60.00 sec). Worst all time event 100ms.",
+	for _, want := range []string{"1. command: 3 latency spikes (average 53ms, mean deviation 31ms, " +
+		"period 60.00 sec). Worst all time event 100ms.",
 		"2. snapshot: 1 latency spikes", "- command: ", "- snapshot: "} {
 		if !strings.Contains(doctor, want) {
 			t.Errorf("the doctor does not say %q: %s", want, doctor)
@@ -175,10 +180,12 @@ func TestLatencyOfCommands(t *testing.T) {
 	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 1})
 	c := dial(t, newStore(t), srv)
 	c.send("INCR a", "GET a")
-	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["fast-command" `) || strings.Contains(got, `"command"`) {
+	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["fast-command" `) ||
+		strings.Contains(got, `"command"`) {
 		t.Errorf("%s", got)
 	}
-	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["command" `) { // the one before was not fast
+	// the one before was not fast
+	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["command" `) {
 		t.Errorf("%s", got)
 	}
 }
@@ -191,16 +198,19 @@ func TestLatencyHistogram(t *testing.T) {
 		srv.Observer.Stats.Ran(Commands.Get([]byte("get")).index, 2, d, d)
 	}
 	c.play([]step{
-		{"LATENCY HISTOGRAM get nope", `["get" ["calls" :12 "histogram_usec" [:1 :4 :2 :6 :4 :6 :8 :6 :16 :6 :33 :6 :66 :8 :131 :8 :262 :8 :524 :8 :1049 :8 ` +
-			`:2097 :8 :4194 :10 :8389 :10 :16777 :10 :33554 :10 :67109 :10 :134218 :10 :268435 :10 :536871 :10 :1073742 :10 :2147484 :10 ` +
-			`:4294967 :10 :8589935 :10 :17179869 :10 :34359738 :10 :68719477 :10 :137438953 :10 :274877907 :10 :549755814 :10 :1099511628 :12]]]`},
+		{"LATENCY HISTOGRAM get nope",
+			`["get" ["calls" :12 "histogram_usec" [:1 :4 :2 :6 :4 :6 :8 :6 :16 :6 :33 :6 :66 :8 :131 :8 :262 :8 :524 :8 :1049 :8 ` +
+				`:2097 :8 :4194 :10 :8389 :10 :16777 :10 :33554 :10 :67109 :10 :134218 :10 :268435 :10 :536871 :10 :1073742 :10 :2147484 :10 ` +
+				`:4294967 :10 :8589935 :10 :17179869 :10 :34359738 :10 :68719477 :10 :137438953 :10 :274877907 :10 :549755814 :10 :1099511628 :12]]]`},
 		{"LATENCY HISTOGRAM incr", "[]"},
 		{"CLIENT ID", ":7"},
 	})
-	if got := c.say("LATENCY HISTOGRAM client latency"); !strings.HasPrefix(got, `["client|id" ["calls" :1 `) || !strings.Contains(got, `"latency|histogram" ["calls" :2 `) {
+	if got := c.say("LATENCY HISTOGRAM client latency"); !strings.HasPrefix(got,
+		`["client|id" ["calls" :1 `) || !strings.Contains(got, `"latency|histogram" ["calls" :2 `) {
 		t.Error(got)
 	}
-	if got := c.say("LATENCY HISTOGRAM"); !strings.Contains(got, `"get" `) || !strings.Contains(got, `"client|id" `) {
+	if got := c.say("LATENCY HISTOGRAM"); !strings.Contains(got, `"get" `) ||
+		!strings.Contains(got, `"client|id" `) {
 		t.Error(got)
 	}
 	srv.Observer.Tune(observe.Tuning{LatencyTracking: false})
@@ -211,7 +221,8 @@ func TestLatencyHistogram(t *testing.T) {
 // no memory.
 func TestObservingAllocatesNothing(t *testing.T) {
 	p, args := newIdlePipeline(), toArgs([]string{"GET", "k"})
-	p.srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9, LatencyThreshold: time.Hour, LatencyTracking: true})
+	p.srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9,
+		LatencyThreshold: time.Hour, LatencyTracking: true})
 	var w resp.Writer
 	start := time.Now()
 	work := func() {
@@ -230,20 +241,25 @@ func TestObservingAllocatesNothing(t *testing.T) {
 func TestCommandFigures(t *testing.T) {
 	srv := &Server{}
 	c := dial(t, newStore(t), srv)
-	c.send("INCR a", "GET a", "INCR a", "GET a", "PING", "GET", "CINCRBY a x y", "nonsense", "CLIENT NO-TOUCH maybe")
-	c.send("SET f x", "TYPE a", "TTL a", "EXISTS a", "MGET a", "DECR a", "CGET a", "PTTL a", "PERSIST a", "PING")
+	c.send("INCR a", "GET a", "INCR a", "GET a", "PING", "GET", "CINCRBY a x y", "nonsense",
+		"CLIENT NO-TOUCH maybe")
+	c.send("SET f x", "TYPE a", "TTL a", "EXISTS a", "MGET a", "DECR a", "CGET a", "PTTL a", "PERSIST a",
+		"PING")
 	want := map[string][3]uint64{ // calls, failed, rejected
-		"incr": {2, 0, 0}, "get": {2, 0, 1}, "ping": {2, 0, 0}, "cincrby": {1, 1, 0}, "client|no-touch": {1, 1, 0},
-		"set": {1, 1, 0}, "persist": {1, 0, 0}, "cget": {1, 0, 0},
+		"incr": {2, 0, 0}, "get": {2, 0, 1}, "ping": {2, 0, 0}, "cincrby": {1, 1, 0},
+		"client|no-touch": {1, 1, 0},
+		"set":             {1, 1, 0}, "persist": {1, 0, 0}, "cget": {1, 0, 0},
 	}
 	got := srv.CommandFigures()
 	for _, f := range got {
 		if w, ok := want[f.Name]; ok && w != [3]uint64{f.Calls, f.Failed, f.Rejected} {
-			t.Errorf("%s: %d calls, %d failed, %d rejected, want %v", f.Name, f.Calls, f.Failed, f.Rejected, w)
+			t.Errorf("%s: %d calls, %d failed, %d rejected, want %v", f.Name, f.Calls, f.Failed, f.Rejected,
+				w)
 		}
 		delete(want, f.Name)
 		if f.Latency.Count != f.Calls || f.Calls > 0 && (f.Time <= 0 || f.Latency.Sum < f.Time) {
-			t.Errorf("%s: %d calls and %d latencies, %v of %v", f.Name, f.Calls, f.Latency.Count, f.Time, f.Latency.Sum)
+			t.Errorf("%s: %d calls and %d latencies, %v of %v", f.Name, f.Calls, f.Latency.Count, f.Time,
+				f.Latency.Sum)
 		}
 	}
 	if len(want) > 0 {
@@ -254,14 +270,16 @@ func TestCommandFigures(t *testing.T) {
 	}
 	c.say("SELECT 0")
 	c.say("CONFIG RESETSTAT")
-	if got := srv.CommandFigures(); len(got) != 1 || got[0].Name != "config|resetstat" || srv.Observer.Stats.ErrorFigures() != nil {
+	if got := srv.CommandFigures(); len(got) != 1 || got[0].Name != "config|resetstat" ||
+		srv.Observer.Stats.ErrorFigures() != nil {
 		t.Errorf("after a reset: %d commands", len(got))
 	}
 }
 
 func TestMemoryCommand(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	c.send("INCR short", "INCR "+strings.Repeat("long", 100), "FBF.RESERVE f BITS 80000 HASHES 3 REFRESH 1000 FIXED")
+	c.send("INCR short", "INCR "+strings.Repeat("long", 100), "FBF.RESERVE f BITS 80000 HASHES 3 REFRESH "+
+		"1000 FIXED")
 	usage := func(key string) int {
 		t.Helper()
 		n, err := strconv.Atoi(strings.TrimPrefix(c.say("MEMORY USAGE "+key+" SAMPLES 0"), ":"))
@@ -274,7 +292,8 @@ func TestMemoryCommand(t *testing.T) {
 	if short < 50 || short > 500 || long < short+380 || filter < 2*80000/8 {
 		t.Errorf("MEMORY USAGE: %d, %d, %d bytes", short, long, filter)
 	}
-	c.play([]step{{"MEMORY PURGE", "+OK"}, {"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
+	c.play([]step{{"MEMORY PURGE", "+OK"},
+		{"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
 	if got := c.say("MEMORY MALLOC-STATS"); !strings.Contains(got, "heap in use: ") {
 		t.Error(got)
 	}

@@ -125,7 +125,8 @@ func (p *Pipeline) misplaced(c *Command) string {
 func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
 	c, refused := p.table.resolve(args)
 	switch {
-	case refused != "" || p.misplaced(c) != "" || c.Flags&(NoAuth|unpaused) != 0 || c.parent != nil && c.parent.Flags&unpaused != 0:
+	case refused != "" || p.misplaced(c) != "" || c.Flags&(NoAuth|unpaused) != 0 || c.parent != nil &&
+		c.parent.Flags&unpaused != 0:
 		return false
 	case writesOnly && c.Flags&Write == 0 && !(c.Flags&executes != 0 && p.tx.writes):
 		return false

@@ -94,7 +94,9 @@ func (s *Server) audit(ses *Session, c *Command, args [][]byte) {
 	names := 1 + strings.Count(c.fullName, "|")
 	for _, word := range observe.Abridged(shown[names:]) {
 		line = append(line, ' ')
-		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
+		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
+			return r <= ' ' || r > '~' || r == '"' || r == '\\'
+		}) {
 			line = observe.AppendQuoted(line, []byte(word))
 		} else {
 			line = append(line, word...)

@@ -22,7 +22,8 @@ import (
 // redis-server 7 on an empty database and run
 //
 //	go test ./commands -run TestAsRedis -redis 127.0.0.1:6399
-var redisAddr = flag.String("redis", "", "address of a Redis `server` whose replies are recorded into testdata")
+var redisAddr = flag.String("redis", "", "address of a Redis `server` whose replies are recorded into "+
+	"testdata")
 
 var recordings = []string{"testdata/redis-resp2.txt", "testdata/redis-resp3.txt"}
 
@@ -37,7 +38,9 @@ func TestAsRedis(t *testing.T) {
 				record(t, file, steps)
 				return
 			}
-			srv := &Server{ConfigSet: func(p [][2]string) error { return &ConfigError{Name: p[0][0], Unknown: true} }}
+			srv := &Server{ConfigSet: func(p [][2]string) error {
+				return &ConfigError{Name: p[0][0], Unknown: true}
+			}}
 			c := dial(t, newStore(t), srv)
 			c.send(greetings[file]...)
 			c.play(steps)

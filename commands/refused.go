@@ -129,7 +129,8 @@ var refusedCommands = slices.Concat(
 		admin slow dangerous: cluster|migration cluster|setslot cluster|syncslots`),
 	refusedAll("fbfkv cluster create makes a cluster, and fbfkv cluster add-node adds a node to it",
 		`admin slow dangerous: cluster|meet cluster|replicate`),
-	refusedAll("fbfkv cluster remove-node takes a node out of its cluster", `admin slow dangerous: cluster|forget cluster|reset`),
+	refusedAll("fbfkv cluster remove-node takes a node out of its cluster",
+		`admin slow dangerous: cluster|forget cluster|reset`),
 	refusedAll("a shard elects its leader by itself, and a leader that is stopped hands over first",
 		`admin slow dangerous: cluster|failover`),
 	refusedAll("every node has the configuration in its log",
@@ -143,7 +144,8 @@ var refusedCommands = slices.Concat(
 func refusedAll(reason, lines string) []Command {
 	list := refusedWith("", lines)
 	for i := range list {
-		list[i].Refusal = strings.ToUpper(strings.ReplaceAll(list[i].Name, "|", " ")) + " is not supported: " + reason
+		list[i].Refusal = strings.ToUpper(strings.ReplaceAll(list[i].Name, "|", " ")) +
+			" is not supported: " + reason
 	}
 	return list
 }

@@ -18,9 +18,11 @@ import (
 const groupRegions = "regions"
 
 const (
-	noRegionCluster = refusal("ERR this node is not a member of a cluster yet: first create the cluster; then it can become a region")
-	noRegion        = refusal("ERR this server is not a region: fbfkv region create makes it the first one, fbfkv region join adds it to others")
-	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
+	noRegionCluster = refusal("ERR this node is not a member of a cluster yet: first create the cluster; " +
+		"then it can become a region")
+	noRegion = refusal("ERR this server is not a region: fbfkv region create makes it the first " +
+		"one, fbfkv region join adds it to others")
+	badRegionJSON = refusal("ERR the argument is not the JSON that was expected")
 )
 
 // admitTime bounds REGION ADMIT and JOIN, in which two regions connect.
@@ -30,9 +32,11 @@ const admitTime = 10 * time.Second
 const maxAdmission = 8 << 10
 
 // regionSub declares a subcommand of REGION.
-func regionSub(name string, arity int, summary string, run func(*Context, *regions.Node) error, args ...Arg) Command {
+func regionSub(name string, arity int, summary string, run func(*Context, *regions.Node) error,
+	args ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: Admin | NoScript | NoMulti | NoAsyncLoading, Group: groupRegions, Since: "0.2.0",
+		Name: name, Arity: arity, Flags: Admin | NoScript | NoMulti | NoAsyncLoading, Group: groupRegions,
+		Since:      "0.2.0",
 		Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
 		Run: func(c *Context) {
 			err := noRegionNode(c.Store)
@@ -49,7 +53,8 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 func noRegionNode(st *store.Store) error {
 	set, _ := st.Regions()
 	if own, _ := set.Member(set.Self); len(set.Members) > 1 && own.Incarnation == st.Meta().Incarnation {
-		return refusal("ERR this server is the region " + own.Name + ", and cannot become a node of a cluster: start it with cluster-enabled no")
+		return refusal("ERR this server is the region " + own.Name + ", and cannot become a node of a " +
+			"cluster: start it with cluster-enabled no")
 	}
 	return noRegionCluster
 }
@@ -210,7 +215,8 @@ var regionCommands = []Command{{
 		audited(auditAll, regionSub("join", 3, "Makes the server a region. The argument is the reply of "+
 			"another region to REGION ADMIT.",
 			regionDone(regionJoin), strArg("json"))),
-		withTips(regionSub("members", 2, "Returns the set of regions as JSON.", regionMembers), changingTip...),
+		withTips(regionSub("members", 2, "Returns the set of regions as JSON.", regionMembers),
+			changingTip...),
 		withTips(regionSub("status", 2, "Returns the state of the regions as JSON. A server that is not a "+
 			"region answers too.", regionStatus), changingTip...),
 		audited(auditAll, regionSub("acknowledge", 3, "Acknowledges a number of unchecked operations. "+
@@ -221,15 +227,18 @@ var regionCommands = []Command{{
 			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
 		audited(auditAll, regionSub("leave", 3, "Refuses writes until REGION LEAVE no or a restart, so "+
 			"that the other regions can read everything before this one is removed. Returns, as JSON, the "+
-			"sequence of each partition that they must reach.", regionLeave, oneOf("leave", word("YES"), word("NO")))),
+			"sequence of each partition that they must reach.", regionLeave,
+			oneOf("leave", word("YES"), word("NO")))),
 		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and also what they "+
 			"write until they learn of the flush.",
 			regionDone(func(_ *Context, n *regions.Node) error { return n.Flush() }))),
 		audited(auditAll, regionSub("pause", 3, "Stops reading a region, until REGION RESUME or a restart.",
-			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
+			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }),
+			strArg("name"))),
 		audited(auditAll, regionSub("resume", 3, "Reads a region again. A region that could not be read is "+
 			"tried at once.",
-			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }), strArg("name"))),
+			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }),
+			strArg("name"))),
 		withTips(regionSub("verify", 2, "Compares this region with each other region, waits for all of "+
 			"them, and returns the slots that differ, as JSON.", regionVerify), changingTip...),
 		helpFor("region", groupRegions),

@@ -69,13 +69,16 @@ func TestRegion(t *testing.T) {
 	a, first := newRegion(t)
 	_, second := newRegion(t)
 	first.play([]step{
-		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)}, {"REGION LEAVE yes", "-" + string(noRegion)},
-		{"REGION ADMIT {}", `-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
+		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)},
+		{"REGION LEAVE yes", "-" + string(noRegion)},
+		{"REGION ADMIT {}",
+			`-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
 		{"REGION CREATE eu", "-ERR the address at which others reach this region is missing: HOST:PORT"},
 		{"REGION CREATE eu a:1 b", "-" + errSyntax.Error()},
 		{"REGION", "-ERR wrong number of arguments for 'region' command"},
 		{"REGION NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try REGION HELP."},
-		{"MULTI", "+OK"}, {"REGION STATUS", "-ERR Command not allowed inside a transaction"}, {"DISCARD", "+OK"},
+		{"MULTI", "+OK"}, {"REGION STATUS", "-ERR Command not allowed inside a transaction"},
+		{"DISCARD", "+OK"},
 	})
 	eu := answering(t, func() string {
 		set, _ := a.Regions.Members()
@@ -86,15 +89,19 @@ func TestRegion(t *testing.T) {
 		t.Errorf("the members are %s, and were created as %s", got, created)
 	}
 	first.play([]step{
-		{"REGION CREATE us 127.0.0.1:1", "-ERR this server is the region eu already"}, {"REGION PAUSE eu", "-ERR this is the region eu itself"},
+		{"REGION CREATE us 127.0.0.1:1", "-ERR this server is the region eu already"},
+		{"REGION PAUSE eu", "-ERR this is the region eu itself"},
 		{"REGION RESUME us", `-ERR there is no region "us"`}, {"REGION ADMIT [", "-" + string(badRegionJSON)},
-		{"REGION ADMIT " + strings.Repeat("x", maxAdmission+1), "-" + string(badRegionJSON)}, {"REGION JOIN {}", "-" + string(badRegionJSON)},
+		{"REGION ADMIT " + strings.Repeat("x", maxAdmission+1), "-" + string(badRegionJSON)},
+		{"REGION JOIN {}", "-" + string(badRegionJSON)},
 	})
 	var st regions.NodeStatus
 	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || st.Member {
 		t.Fatalf("%v, %+v", err, st)
 	}
-	st.Admission.Name, st.Admission.Address = "us", answering(t, func() string { return "-NOREGION this server is not a region\r\n" })
+	st.Admission.Name, st.Admission.Address = "us", answering(t, func() string {
+		return "-NOREGION this server is not a region\r\n"
+	})
 	request, _ := json.Marshal(st.Admission)
 	set := said(t, first.send(`REGION ADMIT '`+string(request)+`'`))
 	second.play([]step{
@@ -103,7 +110,8 @@ func TestRegion(t *testing.T) {
 		{"REGION FLUSH", "-ASK " + eu + " the region eu decides who is a member"},
 		{"REGION PAUSE eu", "+OK"}, {"REGION RESUME eu", "+OK"},
 	})
-	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || !st.Member || len(st.Peers) != 1 || st.Peers[0].Name != "eu" {
+	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || !st.Member ||
+		len(st.Peers) != 1 || st.Peers[0].Name != "eu" {
 		t.Errorf("%v, %+v", err, st)
 	}
 	if got, _ := a.Regions.Members(); string(got.Encode()) == set || len(got.Members) != 2 {
@@ -112,11 +120,14 @@ func TestRegion(t *testing.T) {
 	first.play([]step{
 		{"REGION LEAVE maybe", "-" + errSyntax.Error()}, {"SET k 1", "+OK"},
 	})
-	if ends := map[string]uint64{}; json.Unmarshal([]byte(said(t, first.send("REGION LEAVE YES"))), &ends) != nil || len(ends) != a.Regions.Store.Meta().Partitions {
+	if ends := map[string]uint64{}; json.Unmarshal([]byte(said(t, first.send("REGION LEAVE YES"))),
+		&ends) != nil || len(ends) != a.Regions.Store.Meta().Partitions {
 		t.Errorf("it leaves at %v", ends)
 	}
-	first.play([]step{{"INCR k", "-READONLY nothing was applied: " + store.ErrLeaving.Error()}, {"GET k", `"1"`}})
-	if err := json.Unmarshal([]byte(said(t, first.send("REGION STATUS"))), &st); err != nil || !st.Leaving || len(st.Ills) != 1 {
+	first.play([]step{{"INCR k", "-READONLY nothing was applied: " + store.ErrLeaving.Error()},
+		{"GET k", `"1"`}})
+	if err := json.Unmarshal([]byte(said(t, first.send("REGION STATUS"))), &st); err != nil || !st.Leaving ||
+		len(st.Ills) != 1 {
 		t.Errorf("%v, %+v", err, st)
 	}
 	if got := said(t, first.send("REGION LEAVE no")); got != "{}" {
@@ -125,32 +136,41 @@ func TestRegion(t *testing.T) {
 	first.play([]step{
 		{"INCR k", ":2"},
 		{"REGION REMOVE us", "-ERR wrong number of arguments for 'region|remove' command"},
-		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"}, {"REGION REMOVE eu x", `-ERR there is no region "x"`}, {"REGION REMOVE x us", `-ERR there is no region "x" to be the heir`},
+		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"},
+		{"REGION REMOVE eu x", `-ERR there is no region "x"`},
+		{"REGION REMOVE x us", `-ERR there is no region "x" to be the heir`},
 		{"REGION FLUSH now", "-ERR wrong number of arguments for 'region|flush' command"},
-		{"SET k 1", "+OK"}, {"FLUSHALL", "-ERR " + store.ErrRegionFlush.Error()}, {"REGION FLUSH", "+OK"}, {"DBSIZE", ":0"},
-		{"REGION REMOVE eu us us", "+OK"}, {"REGION REMOVE eu us", "+OK"}, {"REGION REMOVE eu us x", `-ERR there is no region "x"`},
+		{"SET k 1", "+OK"}, {"FLUSHALL", "-ERR " + store.ErrRegionFlush.Error()}, {"REGION FLUSH", "+OK"},
+		{"DBSIZE", ":0"},
+		{"REGION REMOVE eu us us", "+OK"}, {"REGION REMOVE eu us", "+OK"},
+		{"REGION REMOVE eu us x", `-ERR there is no region "x"`},
 	})
 	if got, _ := a.Regions.Members(); len(got.Members) != 2 || !got.Members[1].Gone || got.Era != 1 {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestRegionElsewhere: in a node that is no member of a cluster yet all of REGION is refused; and a node of one that
-// knows too little tells other regions nothing.
+// TestRegionElsewhere: in a node that is no member of a cluster yet all of REGION is refused; and a
+// node of one that knows too little tells other regions nothing.
 func TestRegionElsewhere(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION LEAVE yes", "REGION FLUSH"} {
+	for _, line := range []string{"REGION CREATE a b:1",
+		"REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a",
+		"REGION RESUME a", "REGION REMOVE a b", "REGION LEAVE yes", "REGION FLUSH"} {
 		if got := c.say(line); got != "-"+string(noRegionCluster) {
 			t.Errorf("%s: %s", line, got)
 		}
 	}
 	st := newStore(t)
-	own := store.RegionMember{Name: "r0", Partitions: st.Meta().Partitions, Incarnation: st.Meta().Incarnation}
+	own := store.RegionMember{Name: "r0", Partitions: st.Meta().Partitions,
+		Incarnation: st.Meta().Incarnation}
 	other := store.RegionMember{Region: 1, Name: "r1", Partitions: own.Partitions}
-	if err := st.SetRegions(store.RegionSet{Group: 1, Members: []store.RegionMember{own, other}}); err != nil {
+	if err := st.SetRegions(store.RegionSet{Group: 1,
+		Members: []store.RegionMember{own, other}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := dial(t, st, &Server{}).say("REGION STATUS"); got != "-ERR this server is the region r0, and cannot become a node of a cluster: start it with cluster-enabled no" {
+	if got := dial(t, st, &Server{}).say("REGION STATUS"); got != "-ERR this server is the region r0, and "+
+		"cannot become a node of a cluster: start it with cluster-enabled no" {
 		t.Errorf("a region: %s", got)
 	}
 	srv, _ := newRegion(t)

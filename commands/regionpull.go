@@ -68,8 +68,11 @@ func (c *Context) watchFor(ctx context.Context, end func()) {
 // regionPullCommands are what regions ask each other.
 var regionPullCommands = []Command{
 	{
-		Name: "region.pull", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused | untimed, Group: groupRegions,
-		Since: "0.2.0", Complexity: "O(N), where N is the number of bytes that are answered; with DIGEST, the number of keys in the slots",
+		Name: "region.pull", Arity: -2,
+		Flags: Admin | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused | untimed,
+		Group: groupRegions,
+		Since: "0.2.0", Complexity: "O(N), where N is the number of bytes that are answered; with DIGEST, " +
+			"the number of keys in the slots",
 		Tips: changingTip, Run: doRegionPull,
 		Summary: "The request of a region to another one: it returns the log entries after the given " +
 			"sequences, and waits up to BLOCK milliseconds if there are none. A word before the arguments " +
@@ -77,8 +80,10 @@ var regionPullCommands = []Command{
 			"of the counters and opids of slots. DIGEST: a digest of the counters of slots. MEMBERS: the " +
 			"set of regions. SHARDS: the shards and nodes of a region that is a cluster. TABLES: its " +
 			"tables. Clients do not use it; the user of a region needs no other command.",
-		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")), with("BLOCK", intArg("milliseconds")),
-			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"), strArg("after"), strArg("acknowledged")))},
+		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")),
+			with("BLOCK", intArg("milliseconds")),
+			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"),
+				strArg("after"), strArg("acknowledged")))},
 	},
 }
 
@@ -127,9 +132,12 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 		if p.State() == "failing" {
 			failure = lineSafe(p.LastError)
 		}
-		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,waiting_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,digest_mismatch=%d,digest_checked=%d,digest_missed=%d,ids_heard=%d,ids_late=%d,twins_seen=%d,takebacks=%d,ids_unchecked=%d,last_error=%s",
-			lineSafe(p.Name), p.State(), p.LagMs, behind, p.WaitingOps, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs,
-			p.DigestMismatch, p.DigestCheckedMs/1000, p.DigestMissed, p.Operations.Heard, p.Operations.Late, p.Operations.Twins, p.Operations.TakenBack, p.Operations.Unchecked,
-			failure[:min(len(failure), maxShownError)]))
+		b.Add("region"+strconv.Itoa(i),
+			fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,waiting_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,digest_mismatch=%d,digest_checked=%d,digest_missed=%d,ids_heard=%d,ids_late=%d,twins_seen=%d,takebacks=%d,ids_unchecked=%d,last_error=%s",
+				lineSafe(p.Name), p.State(), p.LagMs, behind, p.WaitingOps, p.Pulls, p.Bytes,
+				p.StateExchanges, p.ClockSkewMs,
+				p.DigestMismatch, p.DigestCheckedMs/1000, p.DigestMissed, p.Operations.Heard,
+				p.Operations.Late, p.Operations.Twins, p.Operations.TakenBack, p.Operations.Unchecked,
+				failure[:min(len(failure), maxShownError)]))
 	}
 }

@@ -68,7 +68,8 @@ func TestWhatKeepsOthersWaitingIsNotShared(t *testing.T) {
 		words  []string
 		shared bool
 	}{
-		{[]string{"SAVE"}, false}, {[]string{"KEYS", "*"}, false}, {[]string{"WAITAOF", "0", "0", "0"}, false},
+		{[]string{"SAVE"}, false}, {[]string{"KEYS", "*"}, false},
+		{[]string{"WAITAOF", "0", "0", "0"}, false},
 		{[]string{"FLUSHALL"}, false}, {many, false}, {many[:maxSharedArgs], true}, {[]string{"PING"}, true},
 	} {
 		r := NewRound(st, srv, true)

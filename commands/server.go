@@ -64,7 +64,8 @@ type Server struct {
 	// a snapshot first, now for not waiting for clients.
 	Shutdown func(save, now bool) error
 
-	// BackupPath returns the absolute path that BACKUP writes to for a name, or why it must not; nil: to none.
+	// BackupPath returns the absolute path that BACKUP writes to for a name, or why it must not;
+	// nil: to none.
 	BackupPath func(name string) (string, error)
 
 	// Push sends bytes to a client beside its replies; it may wait for the

@@ -64,13 +64,15 @@ type Session struct {
 	// QueryBuffer and OutputBuffer are the bytes in the connection's buffers, and SpareBuffer
 	// is the memory that these take beyond that; the server keeps them up to date if it likes.
 	QueryBuffer, OutputBuffer, SpareBuffer atomic.Int64
-	queued, monitored, watched             atomic.Int64 // bytes of the commands that MULTI has queued and MONITOR is to show, and of keys
+	// bytes of the commands that MULTI has queued and MONITOR is to show, and of keys
+	queued, monitored, watched atomic.Int64
 }
 
 // Held is how much memory the client makes the server hold: buffers of requests that are not yet carried
 // out and of unread replies, and the data of MULTI, MONITOR and WATCH. Safe for concurrent use.
 func (s *Session) Held() int64 {
-	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() + s.monitored.Load() + s.watched.Load()
+	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() +
+		s.monitored.Load() + s.watched.Load()
 }
 
 // NoEvict reports whether the client stays connected whatever memory it holds (CLIENT NO-EVICT).
@@ -165,8 +167,10 @@ func (s *Session) describe(now time.Time) string {
 		cmd = c.FullName()
 	}
 	lib, ver := s.library()
-	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 "+
-		"multi=%d qbuf=%d qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%d oll=0 omem=0 tot-mem=%d events=r "+
+	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=%s db=0 sub=0 "+
+		"psub=0 ssub=0 "+
+		"multi=%d qbuf=%d qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%d oll=0 omem=0 tot-mem=%d "+
+		"events=r "+
 		"cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s",
 		s.ID, s.Addr, s.LocalAddr, s.Name(),
 		int64(now.Sub(s.created)/time.Second), int64(now.Sub(s.LastActive())/time.Second), s.flagLetters(),
@@ -289,7 +293,8 @@ func parseHello(args [][]byte) (h helloRequest, err error) {
 			}
 			i += 2
 		default:
-			return h, refusal("ERR Syntax error in HELLO option '" + string(cString(args[i], maxQuoted)) + "'")
+			return h, refusal("ERR Syntax error in HELLO option '" + string(cString(args[i], maxQuoted)) +
+				"'")
 		}
 	}
 	return h, nil
@@ -388,17 +393,20 @@ func doAuth(c *Context) {
 // connectionCommands concern the connection itself.
 var connectionCommands = []Command{
 	{
-		Name: "ping", Arity: -1, Flags: Fast | pure, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
+		Name: "ping", Arity: -1, Flags: Fast | pure, Group: groupConnection, ACL: connectionACL,
+		Since:      "1.0.0",
 		Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
 		Summary: "Answers PONG, or the message.", Args: []Arg{opt(strArg("message"))}, Run: doPing,
 	},
 	{
-		Name: "echo", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection, ACL: connectionACL,
+		Name: "echo", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection,
+		ACL:   connectionACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Answers the message.", Args: []Arg{strArg("message")},
 		Run: func(c *Context) { c.W.Bulk(c.Args[1]) },
 	},
 	{
-		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection, ACL: connectionACL,
+		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection,
+		ACL:   connectionACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Selects the database. There is only database 0.",
 		Args: []Arg{intArg("index")}, Run: doSelect,
 	},
@@ -408,7 +416,8 @@ var connectionCommands = []Command{
 		Args: []Arg{opt(strArg("username")), strArg("password")}, Run: doAuth, Secret: secretFrom(1),
 	},
 	{
-		Name: "hello", Arity: -1, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "6.0.0",
+		Name: "hello", Arity: -1, Flags: authFlags, Group: groupConnection, ACL: connectionACL,
+		Since:      "6.0.0",
 		Complexity: "O(1)", Summary: "Chooses the protocol version, 2 or 3, and describes the server.",
 		Args: []Arg{opt(block("arguments", intArg("protover"),
 			opt(with("AUTH", block("auth", strArg("username"), strArg("password")))),
@@ -416,11 +425,13 @@ var connectionCommands = []Command{
 		Run: doHello, Secret: helloSecret,
 	},
 	{
-		Name: "quit", Arity: -1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
+		Name: "quit", Arity: -1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL,
+		Since:      "1.0.0",
 		Complexity: "O(1)", Summary: "Closes the connection once everything is answered.", Run: doQuit,
 	},
 	{
-		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Group: groupConnection, ACL: connectionACL, Since: "6.2.0",
+		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Group: groupConnection,
+		ACL: connectionACL, Since: "6.2.0",
 		Complexity: "O(1)", Summary: "Resets the connection to the state of a new one.", Run: doReset,
 	},
 }

@@ -46,7 +46,8 @@ func TestAuth(t *testing.T) {
 		{"AUTH default secret", "+OK"},
 		{"GET k", "nil"},
 	})
-	if got := dial(t, c.p.round.st, secured()).say("HELLO 3 AUTH default secret SETNAME me"); !strings.HasPrefix(got, "{") {
+	if got := dial(t, c.p.round.st,
+		secured()).say("HELLO 3 AUTH default secret SETNAME me"); !strings.HasPrefix(got, "{") {
 		t.Errorf("HELLO with AUTH: %s", got)
 	}
 	quit := dial(t, c.p.round.st, secured())
@@ -62,7 +63,8 @@ func TestPasswordSetLater(t *testing.T) {
 	c := dial(t, newStore(t), srv)
 	srv.Users.SetDefaultPassword("late")
 	c.play([]step{{"GET k", "nil"}})
-	dial(t, c.p.round.st, srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
+	dial(t, c.p.round.st,
+		srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
 	srv.Users.SetDefaultPassword("")
 	dial(t, c.p.round.st, srv).play([]step{{"GET k", "nil"}})
 }
@@ -102,14 +104,16 @@ func TestClientNames(t *testing.T) {
 	c.play([]step{
 		{"CLIENT SETINFO LIB-NAME go-redis(,go1.26)", "+OK"},
 		{"CLIENT SETINFO lib-ver 9.0", "+OK"},
-		{`CLIENT SETINFO LIB-NAME "a b"`, "-ERR lib-name cannot contain spaces, newlines or special characters."},
+		{`CLIENT SETINFO LIB-NAME "a b"`, "-ERR lib-name cannot contain spaces, newlines or special " +
+			"characters."},
 		{"CLIENT SETINFO FOO x", "-ERR Unrecognized option 'FOO'"},
 		{"CLIENT SETNAME me", "+OK"},
 		{"CLIENT NO-TOUCH on", "+OK"},
 		{"CLIENT ID", ":7"},
 	})
 	got := c.say("CLIENT INFO")
-	for _, want := range []string{"id=7 ", "addr=127.0.0.1:50000 ", "name=me ", "lib-name=go-redis(,go1.26) lib-ver=9.0",
+	for _, want := range []string{"id=7 ", "addr=127.0.0.1:50000 ", "name=me ",
+		"lib-name=go-redis(,go1.26) lib-ver=9.0",
 		"cmd=client|info ", "flags=T ", "resp=2 ", "multi=-1 "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("CLIENT INFO lacks %q: %s", want, got)
@@ -145,7 +149,8 @@ func TestClientKill(t *testing.T) {
 		{"CLIENT KILL USER default", ":1"}, // skips itself
 		{"CLIENT KILL ID 7", ":0"},
 		{"CLIENT KILL ID 6 8 9", ":1"},
-		{"CLIENT KILL ID 9 ADDR 1.1.1.1:1 ID 8 6 ADDR 10.0.0.1:1", ":1"}, // IDs add up, of others the last counts
+		// IDs add up, of others the last counts
+		{"CLIENT KILL ID 9 ADDR 1.1.1.1:1 ID 8 6 ADDR 10.0.0.1:1", ":1"},
 		{"CLIENT KILL ID 7 9", ":0"},
 		{"CLIENT KILL ID 8 ADDR 1.1.1.1:1", ":0"},
 		{"CLIENT KILL ID 8 0", "-ERR client-id should be greater than 0"},
@@ -199,7 +204,8 @@ func TestPauseAndShutdown(t *testing.T) {
 	}
 	srv.Shutdown = func(bool, bool) error { return errors.New("cannot") }
 	dial(t, c.p.round.st, srv).play([]step{{"SHUTDOWN", "-ERR Errors trying to SHUTDOWN. Check logs."}})
-	dial(t, c.p.round.st, &Server{}).play([]step{{"CLIENT PAUSE 1", "-ERR CLIENT PAUSE is not supported here"}})
+	dial(t, c.p.round.st,
+		&Server{}).play([]step{{"CLIENT PAUSE 1", "-ERR CLIENT PAUSE is not supported here"}})
 }
 
 func TestConfig(t *testing.T) {
@@ -228,10 +234,12 @@ func TestConfig(t *testing.T) {
 		{"CONFIG GET P* d?r PORT", `["port" "6379" "dir" "/d"]`},
 		{"CONFIG GET nope", "[]"},
 		{"CONFIG SET MaxClients 20 dir /e", "+OK"},
-		{"CONFIG SET port 1", "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config"},
+		{"CONFIG SET port 1", "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set " +
+			"immutable config"},
 		{"CONFIG SET nope 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nope'"},
 		{"CONFIG SET po* 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'po*'"},
-		{"CONFIG SET dir a dir b", "-ERR CONFIG SET failed (possibly related to argument 'dir') - duplicate parameter"},
+		{"CONFIG SET dir a dir b", "-ERR CONFIG SET failed (possibly related to argument 'dir') - " +
+			"duplicate parameter"},
 		{"CONFIG SET dir", "-ERR wrong number of arguments for 'config|set' command"},
 		{"CONFIG SET dir a port", "-ERR syntax error"},
 		{"CONFIG REWRITE", "-ERR The server is running without a config file"},
@@ -247,7 +255,8 @@ func TestUsersChangeWhileClientsRun(t *testing.T) {
 	srv := new(Server)
 	st := newStore(t)
 	admin := dial(t, st, srv)
-	admin.play([]step{{"ACL SETUSER u on nopass +incr ~a*", "+OK"}, {"ACL SETUSER gone on nopass +incr ~a*", "+OK"}})
+	admin.play([]step{{"ACL SETUSER u on nopass +incr ~a*", "+OK"},
+		{"ACL SETUSER gone on nopass +incr ~a*", "+OK"}})
 	var clients []*client
 	for i := range 4 {
 		c := dial(t, st, srv)

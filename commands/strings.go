@@ -77,7 +77,8 @@ func expiryOptions[T any](class uint32, again bool, of func(*T) *Request) []opti
 			return nil
 		}}
 	}
-	return []option[T]{make("EX", 1000, true), make("PX", 1, true), make("EXAT", 1000, false), make("PXAT", 1, false)}
+	return []option[T]{make("EX", 1000, true), make("PX", 1, true), make("EXAT", 1000, false),
+		make("PXAT", 1, false)}
 }
 
 // setExpiries are the expiry options of SET and GETEX, of which the last one counts.
@@ -93,7 +94,8 @@ func expiryArg(instead string) Arg {
 
 // setFlag makes an option of SET that sets a flag of the operation.
 func setFlag(token string, class uint32, f store.Flags) option[Request] {
-	return option[Request]{token: token, class: class, again: true, flag: func(s *Request) { s.Op.Flags |= f }}
+	return option[Request]{token: token, class: class, again: true,
+		flag: func(s *Request) { s.Op.Flags |= f }}
 }
 
 // setOptions are the options of SET.
@@ -187,7 +189,8 @@ func parsePlainSet(flags store.Flags) func(*Request) error {
 
 const (
 	groupString = "string"
-	plainNote   = " Not idempotent: a retry counts again. Use CINCRBY with an operation id where that matters."
+	plainNote   = " Not idempotent: a retry counts again. Use CINCRBY with an operation id where that " +
+		"matters."
 )
 
 var stringACL = []string{"@string"}
@@ -337,52 +340,68 @@ func replyGetex(w *resp.Writer, r *Result) {
 // incrCommand declares INCR, INCRBY, DECR or DECRBY.
 func incrCommand(name string, arity int, summary string, parse func(*Request) error, args ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: summary + plainNote, Args: args, Parse: parse, Reply: replyInt,
+		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupString, ACL: stringACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: summary + plainNote, Args: args, Parse: parse,
+		Reply: replyInt,
 	}
 }
 
 // stringCommands are Redis' commands on strings that hold an integer.
 var stringCommands = []Command{
 	{
-		Name: "get", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
+		Name: "get", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupString,
+		ACL:   stringACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns a counter as a string.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyValue,
 	},
 	{
-		Name: "mget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: []string{"request_policy:multi_shard"},
+		Name: "mget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupString,
+		ACL:   stringACL,
+		Since: "1.0.0", Complexity: "O(N), where N is the number of keys",
+		Tips:    []string{"request_policy:multi_shard"},
 		Summary: "Returns several counters as strings.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.MGet), Reply: replyValues,
 	},
 	{
-		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), KeyFlags: setKeyFlags, Group: groupString, ACL: stringACL,
+		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), KeyFlags: setKeyFlags,
+		Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)",
 		Summary: "Sets a counter to an integer. Its operation ids stay remembered.",
 		Args:    setArgs, Parse: parseSet, Reply: replySet,
 	},
 	{
-		Name: "setex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString, ACL: stringACL,
-		Since: "2.0.0", Complexity: "O(1)", Summary: "Sets a counter to an integer with an expiry in seconds.",
-		Args: []Arg{keyArg(), intArg("seconds"), strArg("value")}, Parse: parseSetex(1000), Reply: replyOK,
+		Name: "setex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString,
+		ACL:   stringACL,
+		Since: "2.0.0", Complexity: "O(1)",
+		Summary: "Sets a counter to an integer with an expiry in seconds.",
+		Args:    []Arg{keyArg(), intArg("seconds"), strArg("value")}, Parse: parseSetex(1000), Reply: replyOK,
 	},
 	{
-		Name: "psetex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString, ACL: stringACL,
-		Since: "2.6.0", Complexity: "O(1)", Summary: "Sets a counter to an integer with an expiry in milliseconds.",
-		Args: []Arg{keyArg(), intArg("milliseconds"), strArg("value")}, Parse: parseSetex(1), Reply: replyOK,
+		Name: "psetex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString,
+		ACL:   stringACL,
+		Since: "2.6.0", Complexity: "O(1)",
+		Summary: "Sets a counter to an integer with an expiry in milliseconds.",
+		Args:    []Arg{keyArg(), intArg("milliseconds"), strArg("value")}, Parse: parseSetex(1),
+		Reply: replyOK,
 	},
 	{
-		Name: "setnx", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey("OW insert"), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Sets a counter to an integer only if it does not exist.",
-		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.NX), Reply: replyApplied,
+		Name: "setnx", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey("OW insert"), Group: groupString,
+		ACL:   stringACL,
+		Since: "1.0.0", Complexity: "O(1)",
+		Summary: "Sets a counter to an integer only if it does not exist.",
+		Args:    []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.NX), Reply: replyApplied,
 	},
 	{
-		Name: "getset", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Sets a counter to an integer and returns its old value.",
-		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.SetGet), Reply: replySet,
+		Name: "getset", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+		Group: groupString, ACL: stringACL,
+		Since: "1.0.0", Complexity: "O(1)",
+		Summary: "Sets a counter to an integer and returns its old value.",
+		Args:    []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.SetGet), Reply: replySet,
 	},
 	{
-		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupString, ACL: stringACL,
+		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupString,
+		ACL:   stringACL,
 		Since: "6.2.0", Complexity: "O(1)",
 		Summary: "Returns a counter and deletes it. Its operation ids stay remembered.",
 		Args:    []Arg{keyArg()}, Parse: parseKey(store.GetDel), Reply: replyValue,
@@ -390,31 +409,37 @@ var stringCommands = []Command{
 	incrCommand("incr", 2, "Adds 1 to a counter.", parseIncr(1), keyArg()),
 	incrCommand("incrby", 3, "Adds an integer to a counter.", parseIncr(1), keyArg(), intArg("increment")),
 	incrCommand("decr", 2, "Subtracts 1 from a counter.", parseIncr(-1), keyArg()),
-	incrCommand("decrby", 3, "Subtracts an integer from a counter.", parseIncr(-1), keyArg(), intArg("decrement")),
+	incrCommand("decrby", 3, "Subtracts an integer from a counter.", parseIncr(-1), keyArg(),
+		intArg("decrement")),
 	{
-		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString, ACL: stringACL,
+		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString,
+		ACL:   stringACL,
 		Since: "1.0.1", Complexity: "O(N), where N is the number of keys", Tips: msetTips,
 		Summary: "Sets several counters to integers, all or none.",
 		Args:    pairArgs, Parse: parseMSet(0), Reply: replyOK,
 	},
 	{
-		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Group: groupString, ACL: stringACL,
+		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Group: groupString,
+		ACL:   stringACL,
 		Since: "1.0.1", Complexity: "O(N), where N is the number of keys",
 		Tips:    []string{"request_policy:multi_shard", "response_policy:agg_min"},
 		Summary: "Sets several counters to integers, only if none of them exists.",
 		Args:    pairArgs, Parse: parseMSet(store.NX), Reply: replyApplied,
 	},
 	{
-		Name: "getex", Arity: -2, Flags: Write | Fast, Keys: oneKey("RW access update"), Group: groupString, ACL: stringACL,
+		Name: "getex", Arity: -2, Flags: Write | Fast, Keys: oneKey("RW access update"), Group: groupString,
+		ACL:   stringACL,
 		Since: "6.2.0", Complexity: "O(1)",
 		Summary: "Returns a counter and sets or removes its expiry. Operation ids do not expire with it.",
 		Args:    []Arg{keyArg(), expiryArg("PERSIST")},
 		Parse:   parseGetex, Reply: replyGetex,
 	},
 	{
-		Name: "strlen", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupString, ACL: stringACL,
-		Since: "2.2.0", Complexity: "O(1)", Summary: "Returns the length of a counter written as a decimal number.",
-		Args: []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyLength,
+		Name: "strlen", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupString,
+		ACL:   stringACL,
+		Since: "2.2.0", Complexity: "O(1)",
+		Summary: "Returns the length of a counter written as a decimal number.",
+		Args:    []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyLength,
 	},
 	rangeCommand("getrange", "2.4.0", "Returns a part of a counter written as a decimal number."),
 	rangeCommand("substr", "1.0.0", "Like GETRANGE, under its old name."),

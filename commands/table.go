@@ -74,7 +74,9 @@ func (t *Table) Rename(name, to string) (*Table, error) {
 		renamed.byName[to] = c
 		return renamed, nil
 	}
-	renamed.sorted = slices.DeleteFunc(slices.Clone(t.sorted), func(other *Command) bool { return other == c })
+	renamed.sorted = slices.DeleteFunc(slices.Clone(t.sorted), func(other *Command) bool {
+		return other == c
+	})
 	return renamed, nil
 }
 

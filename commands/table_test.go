@@ -28,7 +28,8 @@ func TestTableGolden(t *testing.T) {
 		row.Subcommands = nil
 		row.writeInfo(&w)
 		shown, _ := show(string(w.Bytes()))
-		got.WriteString(c.Syntax() + "\n    " + c.Summary + "\n    " + c.Group + ", since " + c.Since + ", " + c.Complexity + "\n    " + shown + "\n")
+		got.WriteString(c.Syntax() + "\n    " + c.Summary + "\n    " + c.Group + ", since " + c.Since + ", " +
+			c.Complexity + "\n    " + shown + "\n")
 	}
 	got.WriteString("refused: " + strings.Join(refused, " ") + "\n")
 	const file = "testdata/commands.txt"
@@ -114,7 +115,8 @@ func TestCommandCommands(t *testing.T) {
 		{"COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command"},
 		{"COMMAND GETKEYS RENAME a b", "-ERR Invalid command specified"},
 		{"COMMAND LIST FILTERBY PATTERN cmi*", `["cmincrby"]`},
-		{"COMMAND LIST FILTERBY ACLCAT table", `["ctable" "ctable|create" "ctable|alter" "ctable|drop" "ctable|list" "ctable|info"]`},
+		{"COMMAND LIST FILTERBY ACLCAT table",
+			`["ctable" "ctable|create" "ctable|alter" "ctable|drop" "ctable|list" "ctable|info"]`},
 		{"COMMAND INFO rename", "[nil]"},
 		{"COMMAND DOCS rename nope", "[]"},
 		{"CTABLE HELP x", "-ERR wrong number of arguments for 'ctable|help' command"},
@@ -122,7 +124,8 @@ func TestCommandCommands(t *testing.T) {
 	if got := c.say("COMMAND DOCS cmincrby"); !strings.Contains(got, `"name" "delta" "type" "integer"`) {
 		t.Error(got)
 	}
-	if got := c.say("CTABLE HELP"); !strings.HasPrefix(got, "[+CTABLE <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +CREATE name PREFIX prefix [WINDOW milliseconds]") {
+	if got := c.say("CTABLE HELP"); !strings.HasPrefix(got, "[+CTABLE <subcommand> [<arg> [value] [opt] "+
+		"...]. Subcommands are: +CREATE name PREFIX prefix [WINDOW milliseconds]") {
 		t.Error(got)
 	}
 	info, all := c.say("COMMAND INFO"), c.say("COMMAND")

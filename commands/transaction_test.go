@@ -11,9 +11,11 @@ import (
 
 func TestTransactionAnswersInOrder(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	got := c.send("INCR a", "MULTI", "CINCRBY k id 5", "CINCRBY k id 5 WITHSTATUS", "SET a x", "GET a", "PING", "EXEC", "INCR a")
+	got := c.send("INCR a", "MULTI", "CINCRBY k id 5", "CINCRBY k id 5 WITHSTATUS", "SET a x", "GET a",
+		"PING", "EXEC", "INCR a")
 	want := ":1\r\n+OK\r\n" + strings.Repeat("+QUEUED\r\n", 5) +
-		"*5\r\n:5\r\n*2\r\n:5\r\n:0\r\n-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only\r\n$1\r\n1\r\n+PONG\r\n:2\r\n"
+		"*5\r\n:5\r\n*2\r\n:5\r\n:0\r\n-ERR value is not an integer or out of range: a counter holds a " +
+		"signed 64-bit integer only\r\n$1\r\n1\r\n+PONG\r\n:2\r\n"
 	if got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -78,7 +80,8 @@ func TestTransactionLimit(t *testing.T) {
 // An error of a request in a pipeline does not split the batch.
 func TestErrorsKeepTheBatchWhole(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	for _, line := range []string{"INCR a", "nope", "INCR", "INCRBY a x", "PING", "CLIENT ID", "COMMAND COUNT", "INCR a"} {
+	for _, line := range []string{"INCR a", "nope", "INCR", "INCRBY a x", "PING", "CLIENT ID",
+		"COMMAND COUNT", "INCR a"} {
 		c.p.Do(toArgs(strings.Fields(line)), &c.w)
 	}
 	if len(c.p.round.batch.Ops) != 2 || c.w.Len() != 0 {
@@ -86,7 +89,8 @@ func TestErrorsKeepTheBatchWhole(t *testing.T) {
 	}
 	c.p.Flush(&c.w)
 	want := fmt.Sprintf(":1\r\n-ERR unknown command 'nope', with args beginning with: \r\n"+
-		"-ERR wrong number of arguments for 'incr' command\r\n-ERR value is not an integer or out of range\r\n"+
+		"-ERR wrong number of arguments for 'incr' command\r\n-ERR value is not an integer or out of "+
+		"range\r\n"+
 		"+PONG\r\n:7\r\n:%d\r\n:2\r\n", len(Commands.supported()))
 	if got := string(c.w.Bytes()); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -100,7 +104,8 @@ func TestWatchInAPipeline(t *testing.T) {
 	srv := &Server{}
 	c, other := dial(t, st, srv), dial(t, st, srv)
 	got := c.send("WATCH k", "INCR k", "MULTI", "INCR k", "DBSIZE", "nope", "EXEC", "MULTI", "INCR k", "EXEC")
-	want := "+OK\r\n:1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n-ERR unknown command 'nope', with args beginning with: \r\n" +
+	want := "+OK\r\n:1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n-ERR unknown command 'nope', with args beginning " +
+		"with: \r\n" +
 		"-EXECABORT Transaction discarded because of previous errors.\r\n+OK\r\n+QUEUED\r\n*1\r\n:2\r\n"
 	if got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -190,7 +195,8 @@ func TestWatchInASharedRound(t *testing.T) {
 		{"MULTI", "INCR k", "INCR other", "EXEC"},
 		{"INCR k"},
 	}
-	want := []string{":1\r\n", ":1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n:2\r\n", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:1\r\n", ":3\r\n"}
+	want := []string{":1\r\n", ":1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n:2\r\n",
+		"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:1\r\n", ":3\r\n"}
 	r := NewRound(st, srv, true)
 	for i, c := range clients {
 		r.Join(c.p)
@@ -236,18 +242,23 @@ func TestMultiStopsOnError(t *testing.T) {
 	const overflow = "-CMS: INCRBY overflow"
 	c.play([]step{
 		{"CMS.INITBYDIM s 10 1 CELL_SIZE 1", "+OK"},
-		{"cmulti", "+OK"}, {"SET a 1", "+QUEUED"}, {"CMS.CINCRBY s op x 256", "+QUEUED"}, {"SET p 1", "+QUEUED"},
+		{"cmulti", "+OK"}, {"SET a 1", "+QUEUED"}, {"CMS.CINCRBY s op x 256", "+QUEUED"},
+		{"SET p 1", "+QUEUED"},
 		{"CINCRBY k op 1", "+QUEUED"}, {"GET p", "+QUEUED"},
 		{"EXEC", "[+OK " + overflow + " " + skipped + " " + skipped + " " + skipped + "]"},
 		{"MGET a p k", `["1" nil nil]`}, {"CSEEN k op", "nil"},
 		{"CMULTI", "+OK"}, {"SET p x", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"GET p", "+QUEUED"},
-		{"EXEC", "[-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only " + skipped + " " + skipped + "]"},
+		{"EXEC", "[-ERR value is not an integer or out of range: a counter holds a signed 64-bit " +
+			"integer only " + skipped + " " + skipped + "]"},
 		{"WATCH p", "+OK"},
-		{"CMULTI", "+OK"}, {"CMS.CINCRBY s op x 255", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"EXEC", "[[:255] +OK]"},
-		{"MULTI", "+OK"}, {"CMS.CINCRBY s op2 x 1", "+QUEUED"}, {"SET p 2", "+QUEUED"}, {"EXEC", "[" + overflow + " +OK]"},
+		{"CMULTI", "+OK"}, {"CMS.CINCRBY s op x 255", "+QUEUED"}, {"SET p 1", "+QUEUED"},
+		{"EXEC", "[[:255] +OK]"},
+		{"MULTI", "+OK"}, {"CMS.CINCRBY s op2 x 1", "+QUEUED"}, {"SET p 2", "+QUEUED"},
+		{"EXEC", "[" + overflow + " +OK]"},
 		{"CMULTI", "+OK"}, {"PING", "-ERR CMULTI takes commands on keys only"},
 		{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
-		{"CMULTI now", "-ERR wrong number of arguments for 'cmulti' command"}, {"EXEC", "-ERR EXEC without MULTI"},
+		{"CMULTI now", "-ERR wrong number of arguments for 'cmulti' command"},
+		{"EXEC", "-ERR EXEC without MULTI"},
 	})
 	// Transactions of one pipeline are one batch: a refusal stops its own transaction only.
 	got := c.send("CMULTI", "CMS.CINCRBY s op3 x 1", "EXEC", "CMULTI", "SET p 3", "EXEC", "GET p")

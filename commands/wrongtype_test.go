@@ -8,8 +8,9 @@ import "testing"
 func TestWritesOfFilterKeys(t *testing.T) {
 	const (
 		wrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value"
-		notInt    = "-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only"
-		ok        = "+OK"
+		notInt    = "-ERR value is not an integer or out of range: a counter holds a signed 64-bit " +
+			"integer only"
+		ok = "+OK"
 	)
 	c := dial(t, newStore(t), &Server{})
 	for _, tt := range []struct {
@@ -71,7 +72,8 @@ func TestWritesOfFilterKeys(t *testing.T) {
 			if tt.gone {
 				c.play([]step{{"TYPE f", "+string"}})
 			} else {
-				c.play([]step{{"TYPE f", "+fbf"}, {"FBF.ADD f item", ":0"}, {"TTL f", ":-1"}, {"EXISTS k", ":0"}})
+				c.play([]step{{"TYPE f", "+fbf"}, {"FBF.ADD f item", ":0"}, {"TTL f", ":-1"},
+					{"EXISTS k", ":0"}})
 			}
 		}
 	}

@@ -21,7 +21,8 @@ func newBench(b *testing.B, size uint64, e float64, roles int) *bench {
 	g := geometryFor(e, o.Roles)
 	mu := g.meanFor(laneBudget(e * lastShare))
 	limit := limitFor(size/lineBytes/uint64(g.s), mu)
-	o.Window = int64(limit) * (2*o.periods() + 1) / 2 // Past is MaxPast: a generation then takes limit ids in a period
+	// Past is MaxPast: a generation then takes limit ids in a period
+	o.Window = int64(limit) * (2*o.periods() + 1) / 2
 	o.Capacity = uint64(float64(o.Window) / headroom)
 	f, err := New(o, 0)
 	if err != nil {

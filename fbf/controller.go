@@ -4,23 +4,31 @@ import "math"
 
 // Constants of the controller.
 const (
-	firstGrowth  = 1.3       // the first growth in two windows multiplies the ids per generation at least by this
-	growStep     = 6         // no growth exceeds this while there are few segments
-	manySegments = 8         // live segments beyond which steps become larger, lest there be too many
-	maxGrowth    = 64        // and no step, however steep the surge, exceeds this
-	halvings     = 8         // how often a segment that was refused is asked for at half the size
-	growShare    = 0.8       // least share of what a new segment is for that it holds at once, while others take part of the target
-	smallBytes   = 128 << 10 // up to which a filter grows in one step
-	phaseSpan    = 4         // and as many times that, for the last of filters that are filled evenly; maxGrowth allows for it
-	lastShare    = 0.75      // of what the others leave of the target, for a segment that fits the load
-	interimShare = 0.25      // and for one that a larger one will follow
-	fewSegments  = 3         // live segments beyond which none takes more than half of the remaining share
-	leastLeft    = 1 << 20   // a share of the target smaller than one in so many counts as none
-	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
-	shrinkFit    = 0.88      // share of the size below which it is
-	maxSegments  = 12        // live segments; each costs a check S cache lines
-	sealFill     = 0.75      // share of its limit below which a generation is not sealed as soon as its period ends
-	clearPiece   = 1 << 15
+	// the first growth in two windows multiplies the ids per generation at least by this
+	firstGrowth  = 1.3
+	growStep     = 6  // no growth exceeds this while there are few segments
+	manySegments = 8  // live segments beyond which steps become larger, lest there be too many
+	maxGrowth    = 64 // and no step, however steep the surge, exceeds this
+	halvings     = 8  // how often a segment that was refused is asked for at half the size
+	// least share of what a new segment is for that it holds at once, while others take part of the
+	// target
+	growShare  = 0.8
+	smallBytes = 128 << 10 // up to which a filter grows in one step
+	// and as many times that, for the last of filters that are filled evenly; maxGrowth allows for
+	// it
+	phaseSpan    = 4
+	lastShare    = 0.75    // of what the others leave of the target, for a segment that fits the load
+	interimShare = 0.25    // and for one that a larger one will follow
+	fewSegments  = 3       // live segments beyond which none takes more than half of the remaining share
+	leastLeft    = 1 << 20 // a share of the target smaller than one in so many counts as none
+	// periods that must agree before a size is reduced, so that the old size has drained within two
+	// windows
+	quietPeriods = 3
+	shrinkFit    = 0.88 // share of the size below which it is
+	maxSegments  = 12   // live segments; each costs a check S cache lines
+	// share of its limit below which a generation is not sealed as soon as its period ends
+	sealFill   = 0.75
+	clearPiece = 1 << 15
 )
 
 // denial is the memory of a refused request for memory.
@@ -180,7 +188,8 @@ func (f *Filter) planIdle(now int64, grant func(uint64) bool) Event {
 	return f.denied(now, true)
 }
 
-// idle reports that nothing is left in a filter that has grown or was in use, and is not of the smallest size.
+// idle reports that nothing is left in a filter that has grown or was in use, and is not of the
+// smallest size.
 func (f *Filter) idle() bool {
 	s := f.newest()
 	if !s.used || s.strip <= s.minStrip() || s.lanes[s.head&7].count > 0 {
@@ -256,7 +265,8 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	step, goal := f.growth(now)
 	mu := g.meanFor(laneBudget(f.budget(nil, step < goal)))
 	sized := func(ids float64) uint64 {
-		return max(g.stripFor(ids, g.meanFor(laneBudget(f.opts.Error*lastShare)), 1), g.stripFor(ids, mu, growShare))
+		return max(g.stripFor(ids, g.meanFor(laneBudget(f.opts.Error*lastShare)), 1),
+			g.stripFor(ids, mu, growShare))
 	}
 	ids := float64(s.limit)
 	// Small ones are cheap, but each takes a share of the target: up there in one step.
@@ -305,12 +315,14 @@ func (f *Filter) growth(now int64) (step, goal float64) {
 }
 
 // tryOpen asks for the memory of a segment.
-func (f *Filter) tryOpen(now int64, g geometry, strip uint64, mu float64, grant func(uint64) bool) (Event, bool) {
+func (f *Filter) tryOpen(now int64, g geometry, strip uint64, mu float64, grant func(uint64) bool) (Event,
+	bool) {
 	n := g.lines(strip) * lineBytes
 	if len(f.segs) >= maxSegments || f.opts.MaxMemory > 0 && f.bytes+n > f.opts.MaxMemory || !grant(n) {
 		return Event{}, false
 	}
-	return Event{Kind: Open, Time: now, Segment: f.nextID, Lines: g.lines(strip), Limit: limitFor(strip, mu)}, true
+	return Event{Kind: Open, Time: now, Segment: f.nextID, Lines: g.lines(strip), Limit: limitFor(strip, mu)},
+		true
 }
 
 // denied is the outcome of a refused request. It backs off in logged time, from a 64th of
@@ -333,7 +345,8 @@ func (f *Filter) planShrink(now int64, grant func(uint64) bool) (Event, bool) {
 	g := geometryFor(f.opts.Error, f.opts.Roles)
 	need, seen := f.peak(now, quietPeriods)
 	latest, _ := f.peak(now, quietPeriods-1)
-	if need > firstGrowth*latest+10 { // falling: wait for where it ends, a window at most, rather than follow in steps
+	// falling: wait for where it ends, a window at most, rather than follow in steps
+	if need > firstGrowth*latest+10 {
 		need, seen = f.peak(now, f.opts.periods())
 		seen -= f.opts.periods() - quietPeriods
 	}

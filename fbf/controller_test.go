@@ -14,7 +14,8 @@ func TestSteadyState(t *testing.T) {
 		target float64
 		roles  int
 		most   float64
-	}{{1e-2, 1, 30}, {1e-3, 1, 38}, {1e-6, 1, 66}, {1e-9, 1, 90}, {1e-12, 1, 130}, {1e-3, 2, 48}, {1e-6, 2, 82}} {
+	}{{1e-2, 1, 30}, {1e-3, 1, 38}, {1e-6, 1, 66}, {1e-9, 1, 90}, {1e-12, 1, 130}, {1e-3, 2, 48},
+		{1e-6, 2, 82}} {
 		for _, rate := range []float64{211, 500, 777, 1500} {
 			s := newSim(t, Options{Window: minute, Error: c.target, Roles: c.roles}, 1)
 			s.run(6*minute, steady(rate))
@@ -25,9 +26,11 @@ func TestSteadyState(t *testing.T) {
 				n++
 			}
 			s.check()
-			t.Logf("error %g, r=%d, %.0f/s: %.1f bits per remembered id, worst FPP %.3g", c.target, c.roles, rate, sum/float64(n), s.worst)
+			t.Logf("error %g, r=%d, %.0f/s: %.1f bits per remembered id, worst FPP %.3g", c.target, c.roles,
+				rate, sum/float64(n), s.worst)
 			if mean := sum / float64(n); mean > c.most {
-				t.Errorf("error %g, r=%d, %.0f/s: %.1f bits per id, want at most %.0f", c.target, c.roles, rate, mean, c.most)
+				t.Errorf("error %g, r=%d, %.0f/s: %.1f bits per id, want at most %.0f", c.target, c.roles,
+					rate, mean, c.most)
 			}
 			if s.worst > c.target {
 				t.Errorf("error %g: effective FPP reached %g", c.target, s.worst)
@@ -84,18 +87,21 @@ func TestSurges(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for roles := 1; roles <= 2; roles++ {
 				s := newSim(t, Options{Window: w, Error: 1e-4, Roles: roles}, 1)
-				settled := c.end + 2*w + int64(roles-1)*w/2 // with a future filter all takes a generation longer
+				// with a future filter all takes a generation longer
+				settled := c.end + 2*w + int64(roles-1)*w/2
 				for s.now < settled {
 					s.run(s.now+w/4, c.rate)
 					s.check()
 				}
 				bits := float64(s.f.Bytes()) * 8 / float64(s.f.Len())
-				t.Logf("r=%d: worst FPP %.3g, peak %d bytes, after two windows %d bytes in %d segments, %.1f bits per id, %v", roles, s.worst, s.peak, s.f.Bytes(), len(s.f.segs), bits, s.done)
+				t.Logf("r=%d: worst FPP %.3g, peak %d bytes, after two windows %d bytes in %d segments, "+
+					"%.1f bits per id, %v", roles, s.worst, s.peak, s.f.Bytes(), len(s.f.segs), bits, s.done)
 				if s.worst > 1e-4 {
 					t.Errorf("r=%d: effective FPP reached %g", roles, s.worst)
 				}
 				if len(s.f.segs) != 1 || bits > 66 {
-					t.Errorf("r=%d: %d segments, %.1f bits per id two windows after", roles, len(s.f.segs), bits)
+					t.Errorf("r=%d: %d segments, %.1f bits per id two windows after", roles, len(s.f.segs),
+						bits)
 				}
 			}
 		})
@@ -108,7 +114,8 @@ func TestScales(t *testing.T) {
 	for _, c := range []struct {
 		window int64
 		gap    float64 // ms between inserts
-	}{{1000, 0.02}, {1000, 400}, {minute, 2}, {day, 7 * minute}, {30 * day, 20 * minute}, {30 * day, 100 * minute}} {
+	}{{1000, 0.02}, {1000, 400}, {minute, 2}, {day, 7 * minute}, {30 * day, 20 * minute},
+		{30 * day, 100 * minute}} {
 		t.Run(fmt.Sprintf("%d/%g", c.window, c.gap), func(t *testing.T) {
 			s := newSim(t, Options{Window: c.window, Error: 1e-6}, 1)
 			at := 0.0

@@ -114,12 +114,14 @@ func (d *fields) flag() bool {
 
 func decodeHeader(p []byte, maxBytes uint64) (*Filter, error) {
 	d := &fields{p: p}
-	f := &Filter{opts: Options{Window: d.i64(), Error: math.Float64frombits(d.u64()), Capacity: d.u64(), MaxMemory: d.u64(),
-		Past: int(d.u8()), Roles: int(d.u8()), Overload: Overload(d.u8()), Tag: d.u8()}}
+	f := &Filter{opts: Options{Window: d.i64(), Error: math.Float64frombits(d.u64()), Capacity: d.u64(),
+		MaxMemory: d.u64(),
+		Past:      int(d.u8()), Roles: int(d.u8()), Overload: Overload(d.u8()), Tag: d.u8()}}
 	f.nextID, f.clock, f.inserted, f.refreshes = d.u32(), d.i64(), d.u64(), d.u64()
 	f.deny = denial{until: d.i64(), times: d.u8(), shrinkUntil: d.i64()}
 	n := int(d.u8())
-	if err := f.opts.Validate(); err != nil || d.short || n == 0 || n > maxSegments+maxPolicies || f.opts.Past == 0 || f.opts.Roles == 0 {
+	if err := f.opts.Validate(); err != nil || d.short || n == 0 || n > maxSegments+maxPolicies ||
+		f.opts.Past == 0 || f.opts.Roles == 0 {
 		return nil, fmt.Errorf("%w: header fields", ErrCorrupt)
 	}
 	for range n {
@@ -156,7 +158,8 @@ func (f *Filter) fits(s *segment, d *fields, maxBytes uint64) error {
 		ok = ok && f.segs[n-1].id < s.id
 	}
 	for _, l := range s.lanes {
-		ok = ok && l.count <= f.inserted && l.newest <= f.clock && (l.count == 0 || l.start <= l.newest && l.newest < l.expire)
+		ok = ok && l.count <= f.inserted && l.newest <= f.clock &&
+			(l.count == 0 || l.start <= l.newest && l.newest < l.expire)
 	}
 	if !ok {
 		return fmt.Errorf("%w: segment fields", ErrCorrupt)

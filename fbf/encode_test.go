@@ -87,24 +87,30 @@ func TestHostileHeaders(t *testing.T) {
 	// Offsets of fields, see encode.go.
 	const roles, nextID, clock, count, segment = 33, 36, 40, 81, 82
 	for name, damage := range map[string]func(b []byte) []byte{
-		"window 0":          func(b []byte) []byte { le.PutUint64(b, 0); return b },
-		"error NaN":         func(b []byte) []byte { le.PutUint64(b[8:], math.Float64bits(math.NaN())); return b },
+		"window 0": func(b []byte) []byte { le.PutUint64(b, 0); return b },
+		"error NaN": func(b []byte) []byte {
+			le.PutUint64(b[8:], math.Float64bits(math.NaN()))
+			return b
+		},
 		"roles 3":           func(b []byte) []byte { b[roles] = 3; return b },
 		"next id":           func(b []byte) []byte { le.PutUint32(b[nextID:], 1); return b },
 		"clock":             func(b []byte) []byte { le.PutUint64(b[clock:], 1); return b },
 		"no segments":       func(b []byte) []byte { b[count] = 0; return b[:segment] },
 		"too many segments": func(b []byte) []byte { b[count] = 200; return b },
 		"huge strip":        func(b []byte) []byte { le.PutUint64(b[segment+8:], 1<<31); return b },
-		"overflowing strip": func(b []byte) []byte { le.PutUint64(b[segment+8:], math.MaxUint64/256); return b },
-		"strip 0":           func(b []byte) []byte { le.PutUint64(b[segment+8:], 0); return b },
-		"S 9":               func(b []byte) []byte { b[segment+5] = 9; return b },
-		"J 6":               func(b []byte) []byte { b[segment+6] = 6; return b },
-		"R 2 of odd S":      func(b []byte) []byte { b[segment+5], b[segment+7] = 3, 2; return b },
-		"used 7":            func(b []byte) []byte { b[segment+24] = 7; return b },
-		"head 8":            func(b []byte) []byte { b[segment+33] = 8; return b },
-		"live 0":            func(b []byte) []byte { b[segment+34] = 0; return b },
-		"one byte more":     func(b []byte) []byte { return append(b, 0) },
-		"one byte less":     func(b []byte) []byte { return b[:len(b)-1] },
+		"overflowing strip": func(b []byte) []byte {
+			le.PutUint64(b[segment+8:], math.MaxUint64/256)
+			return b
+		},
+		"strip 0":       func(b []byte) []byte { le.PutUint64(b[segment+8:], 0); return b },
+		"S 9":           func(b []byte) []byte { b[segment+5] = 9; return b },
+		"J 6":           func(b []byte) []byte { b[segment+6] = 6; return b },
+		"R 2 of odd S":  func(b []byte) []byte { b[segment+5], b[segment+7] = 3, 2; return b },
+		"used 7":        func(b []byte) []byte { b[segment+24] = 7; return b },
+		"head 8":        func(b []byte) []byte { b[segment+33] = 8; return b },
+		"live 0":        func(b []byte) []byte { b[segment+34] = 0; return b },
+		"one byte more": func(b []byte) []byte { return append(b, 0) },
+		"one byte less": func(b []byte) []byte { return b[:len(b)-1] },
 	} {
 		p := damage(append([]byte(nil), good...))
 		enc, _ := frame.AppendHeader(nil, magic, encodingVersion, p)
@@ -281,7 +287,8 @@ func TestEvents(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range []Event{{}, {Kind: 9, Time: 1}, {Kind: Rotate, Segment: 1}, {Kind: Open, Segment: 1, Limit: 1}, {Kind: Deny, Time: 5, Until: 5}, {Kind: Expire, Time: -1}} {
+	for _, e := range []Event{{}, {Kind: 9, Time: 1}, {Kind: Rotate, Segment: 1}, {Kind: Open, Segment: 1,
+		Limit: 1}, {Kind: Deny, Time: 5, Until: 5}, {Kind: Expire, Time: -1}} {
 		if _, _, err := DecodeEvent(e.AppendTo(nil)); !errors.Is(err, ErrEvent) {
 			t.Errorf("%+v decodes: %v", e, err)
 		}

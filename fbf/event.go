@@ -78,7 +78,8 @@ func DecodeEvent(p []byte) (e Event, n int, err error) {
 		v[i] = x
 		n += w
 	}
-	e = Event{Kind: EventKind(p[0]), Time: int64(v[0]), Segment: uint32(v[1]), Lines: v[2], Limit: v[3], Until: int64(v[4]), Shrink: p[1] == 1}
+	e = Event{Kind: EventKind(p[0]), Time: int64(v[0]), Segment: uint32(v[1]), Lines: v[2], Limit: v[3],
+		Until: int64(v[4]), Shrink: p[1] == 1}
 	if p[1] > 1 || v[1] > 1<<32-1 {
 		return Event{}, 0, fmt.Errorf("%w: field out of range", ErrEvent)
 	}
@@ -97,7 +98,8 @@ func (e Event) validate() error {
 	case Rotate:
 		ok = ok && e.Segment > 0 && e.Lines == 0 && e.Limit > 0 && e.Until == 0 && !e.Shrink
 	case Open:
-		ok = ok && e.Segment > 0 && e.Lines > 0 && e.Lines <= maxProbes*maxStrip && e.Limit > 0 && e.Until == 0 && !e.Shrink
+		ok = ok && e.Segment > 0 && e.Lines > 0 && e.Lines <= maxProbes*maxStrip && e.Limit > 0 &&
+			e.Until == 0 && !e.Shrink
 	case Deny:
 		ok = ok && e.Segment == 0 && e.Lines == 0 && e.Limit == 0 && e.Until > e.Time
 	default:

@@ -26,7 +26,9 @@ type Filter struct {
 	dueAt int64   // logged time at which Plan may have something to do
 	room  uint64  // inserts after which it has
 	sized sizing
-	p     probes // of the id being checked and inserted; kept here because clearing one on the stack costs as much as a probe
+	// of the id being checked and inserted; kept here because clearing one on the stack costs as
+	// much as a probe
+	p probes
 }
 
 // New makes a filter whose first segment is sized for o.Capacity. now is the
@@ -87,9 +89,11 @@ func (f *Filter) Contains(h uint64) bool {
 
 // Match is where Contains found an id.
 type Match struct {
-	Tags        uint8 // union of the tags of the segments that contain it
-	First, Last int64 // logged times spanned by the matching generations: an insert of it, if real, happened in [First, Last]
-	Generations int   // how many generations contain it
+	Tags uint8 // union of the tags of the segments that contain it
+	// logged times spanned by the matching generations: an insert of it, if real, happened in
+	// [First, Last]
+	First, Last int64
+	Generations int // how many generations contain it
 }
 
 // Match is Contains with the generations that answered yes. It is slower.

@@ -39,10 +39,12 @@ func TestOptions(t *testing.T) {
 	}
 	for past := 0; past <= MaxPast; past++ {
 		for roles := 0; roles <= 2; roles++ {
-			o := Options{Window: 1, Error: MaxError, Past: past, Roles: roles, Capacity: 1000, MaxMemory: MinMemory}
+			o := Options{Window: 1, Error: MaxError, Past: past, Roles: roles, Capacity: 1000,
+				MaxMemory: MinMemory}
 			s := newSim(t, o, 1)
 			if s.f.Bytes() > MinMemory || s.f.Bytes() != o.InitialBytes() {
-				t.Errorf("past %d, roles %d: %d bytes, InitialBytes %d", past, roles, s.f.Bytes(), o.InitialBytes())
+				t.Errorf("past %d, roles %d: %d bytes, InitialBytes %d", past, roles, s.f.Bytes(),
+					o.InitialBytes())
 			}
 			s.run(20, steady(20_000))
 			s.check()
@@ -80,7 +82,8 @@ func TestMatch(t *testing.T) {
 				continue
 			}
 			m, ok := s.f.Match(id.h)
-			if !ok || m.First > id.at || m.Last < id.at || m.Generations != 1 || m.Tags != 2 || m.Last-m.First > minute/4 {
+			if !ok || m.First > id.at || m.Last < id.at || m.Generations != 1 || m.Tags != 2 ||
+				m.Last-m.First > minute/4 {
 				t.Fatalf("r=%d: %+v for an insert at %d", roles, m, id.at)
 			}
 		}
@@ -110,7 +113,8 @@ func TestStats(t *testing.T) {
 	if st.Items != items || st.Items != s.f.Len() || st.Inserted != uint64(len(s.ids)) || st.Segments != 1 {
 		t.Errorf("%+v", st)
 	}
-	if math.Abs(fpp/st.EffectiveFPP-1) > 0.01 || st.GuaranteedWindow != minute || st.RefreshPeriod != (2*minute+12)/13*5/4 || st.Refreshes == 0 || st.Full {
+	if math.Abs(fpp/st.EffectiveFPP-1) > 0.01 || st.GuaranteedWindow != minute ||
+		st.RefreshPeriod != (2*minute+12)/13*5/4 || st.Refreshes == 0 || st.Full {
 		t.Errorf("%+v", st)
 	}
 }

@@ -15,7 +15,8 @@ func TestEffectiveFPP(t *testing.T) {
 		target float64
 		roles  int
 		probes int
-	}{{3e-2, 1, 300_000}, {1e-2, 2, 300_000}, {1e-3, 1, 1_000_000}, {1e-3, 2, 1_000_000}, {2e-5, 1, 3_000_000}, {1e-6, 1, 4_000_000}} {
+	}{{3e-2, 1, 300_000}, {1e-2, 2, 300_000}, {1e-3, 1, 1_000_000}, {1e-3, 2, 1_000_000},
+		{2e-5, 1, 3_000_000}, {1e-6, 1, 4_000_000}} {
 		for _, load := range []float64{0.5, 1} {
 			t.Run(fmt.Sprintf("%g/r=%d/%g", c.target, c.roles, load), func(t *testing.T) {
 				t.Parallel()

@@ -19,7 +19,8 @@ func TestGrowthFollowsTheRate(t *testing.T) {
 		{"step to a lower rate", 20, func(float64) float64 { return 3000 }},
 		{"ramp", 20, func(x float64) float64 { return 5000 * x }},
 		{"doubling 16 times in a window", 20, func(x float64) float64 { return math.Exp2(min(x, 1)*16) / 4 }},
-		{"doubling 32 times in a window", 20, func(x float64) float64 { return math.Exp2(min(x, 0.5)*32) / 4 }},
+		{"doubling 32 times in a window", 20,
+			func(x float64) float64 { return math.Exp2(min(x, 0.5)*32) / 4 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSim(t, Options{Window: w, Error: 1e-3}, 1)
@@ -58,13 +59,16 @@ func TestGrowthEndsAtTheLoad(t *testing.T) {
 			s.run(9*w/4, steady(rate))
 			got := float64(s.f.Bytes()) * 8 / (rate * w / 1000)
 			if len(s.f.segs) != 1 || got > most {
-				t.Errorf("error %g, %.0f/s: %d segments, %.1f bits per id of the window, want at most %.0f", target, rate, len(s.f.segs), got, most)
+				t.Errorf("error %g, %.0f/s: %d segments, %.1f bits per id of the window, want at most %.0f",
+					target, rate, len(s.f.segs), got, most)
 			}
 			if opened := s.f.Stats(s.now).Opened; opened != uint64(s.done[Open])+1 {
-				t.Errorf("error %g, %.0f/s: %d segments opened by the figures, %d by the events", target, rate, opened, s.done[Open]+1)
+				t.Errorf("error %g, %.0f/s: %d segments opened by the figures, %d by the events", target,
+					rate, opened, s.done[Open]+1)
 			}
 			if s.worst > target || s.done[Open] > 5 {
-				t.Errorf("error %g, %.0f/s: effective FPP reached %.3g, %d segments opened", target, rate, s.worst, s.done[Open])
+				t.Errorf("error %g, %.0f/s: effective FPP reached %.3g, %d segments opened", target, rate,
+					s.worst, s.done[Open])
 			}
 		}
 	}
@@ -91,7 +95,8 @@ func TestPauses(t *testing.T) {
 			}
 			s.check()
 			if opened := s.done[Open] - before; opened > 0 || s.worst > target {
-				t.Errorf("error %g, seed %d: %d segments opened; effective FPP up to %g", target, seed, opened, s.worst)
+				t.Errorf("error %g, seed %d: %d segments opened; effective FPP up to %g", target, seed,
+					opened, s.worst)
 			}
 		}
 	}

@@ -43,7 +43,8 @@ type definition struct {
 func newDefinition(seed [16]byte, purpose string) *definition {
 	secrets := rand.NewChaCha8(sha256.Sum256([]byte(purpose + "\x00" + string(seed[:]))))
 	next := func() *big.Int { return new(big.Int).SetUint64(secrets.Uint64()) }
-	d := &definition{k0: secrets.Uint64(), k1: secrets.Uint64(), word: new(big.Int).Lsh(big.NewInt(1), 64), pair: new(big.Int).Lsh(big.NewInt(1), 128)}
+	d := &definition{k0: secrets.Uint64(), k1: secrets.Uint64(), word: new(big.Int).Lsh(big.NewInt(1), 64),
+		pair: new(big.Int).Lsh(big.NewInt(1), 128)}
 	hi := next()
 	d.r = hi.Rsh(hi, 1).Lsh(hi, 64)
 	d.r.Add(d.r, next())
@@ -141,7 +142,8 @@ func TestHashIsItsDefinition(t *testing.T) {
 		check(rng.IntN(600), rng.IntN(600))
 		check(rng.IntN(3000), rng.IntN(3000))
 	}
-	if other := NewHasher(seed, "other"); other.Hash(nil, nil) == h.Hash(nil, nil) || other.pairs[0] == h.pairs[0] {
+	if other := NewHasher(seed, "other"); other.Hash(nil, nil) == h.Hash(nil, nil) ||
+		other.pairs[0] == h.pairs[0] {
 		t.Error("another purpose has the same secrets")
 	}
 }
@@ -149,7 +151,8 @@ func TestHashIsItsDefinition(t *testing.T) {
 // TestTimesPlus: arithmetic mod 2^127 - 1 at its edges.
 func TestTimesPlus(t *testing.T) {
 	const all = 1<<64 - 1
-	edges := []uint128{{0, 0}, {0, 1}, {0, all}, {1, 0}, {1<<63 - 1, 0}, {1<<63 - 1, all - 1}, {1<<62 + 3, 1 << 63}}
+	edges := []uint128{{0, 0}, {0, 1}, {0, all}, {1, 0}, {1<<63 - 1, 0}, {1<<63 - 1, all - 1}, {1<<62 + 3,
+		1 << 63}}
 	toBig := func(u uint128) *big.Int {
 		b := new(big.Int).SetUint64(u.hi)
 		return b.Lsh(b, 64).Add(b, new(big.Int).SetUint64(u.lo))
@@ -226,7 +229,8 @@ func TestHashTellsApart(t *testing.T) {
 	add("ab", "c")
 	// Pairs in another order, words in another order, blocks in another order.
 	for _, size := range []int{8, 16, 1024} {
-		a, b, c := bytes.Repeat([]byte("a"), size), bytes.Repeat([]byte("b"), size), bytes.Repeat([]byte("c"), size)
+		a, b, c := bytes.Repeat([]byte("a"), size), bytes.Repeat([]byte("b"), size),
+			bytes.Repeat([]byte("c"), size)
 		for _, order := range [][3][]byte{{a, b, c}, {b, a, c}, {a, c, b}, {c, b, a}} {
 			add(string(bytes.Join(order[:], nil)), "")
 		}
@@ -319,7 +323,8 @@ func TestTwinsOfTheOldHash(t *testing.T) {
 			twin := twinFor(key, id, []byte(other), byte(i)|1)
 			var seed [16]byte
 			binary.LittleEndian.PutUint64(seed[:], rng.Uint64())
-			if old := word(seed[:]); bytes.Equal(id, twin) || oldHash(old, key, id) != oldHash(old, []byte(other), twin) {
+			if old := word(seed[:]); bytes.Equal(id, twin) ||
+				oldHash(old, key, id) != oldHash(old, []byte(other), twin) {
 				t.Fatal("the attack on the old hash is wrong")
 			}
 			if h := NewHasher(seed, "test"); h.Hash(key, id) == h.Hash([]byte(other), twin) {
@@ -343,7 +348,9 @@ func BenchmarkHash(b *testing.B) {
 	for _, n := range []int{8, 16, 24, 36, 64, 128, 512, 4096} {
 		id := make([]byte, n)
 		for name, hash := range map[string]func() uint64{
-			"old": func() uint64 { return oldHash(1, key, id) }, "new": func() uint64 { return h.Hash(key, id) },
+			"old": func() uint64 { return oldHash(1, key, id) }, "new": func() uint64 {
+				return h.Hash(key, id)
+			},
 		} {
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
 				b.ReportAllocs()

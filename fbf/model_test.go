@@ -12,7 +12,8 @@ import (
 func TestModel(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s := newSim(t, Options{Window: 3000, Error: 1e-3, Roles: 1 + int(seed%2), Past: int(seed % 7)}, seed)
+			s := newSim(t, Options{Window: 3000, Error: 1e-3, Roles: 1 + int(seed%2), Past: int(seed % 7)},
+				seed)
 			s.keep = true
 			var running *copying
 			for range 60 {
@@ -69,7 +70,8 @@ func (s *sim) seal() {
 
 func randomOptions(s *sim, seed uint64) Options {
 	o := Options{Window: 1000 + s.rng.Int64N(4000), Error: []float64{1e-2, 1e-3, 1e-5}[s.rng.IntN(3)],
-		Roles: 1 + int(seed%2), Past: s.rng.IntN(7), Tag: uint8(s.rng.IntN(4)), Overload: Overload(s.rng.IntN(2))}
+		Roles: 1 + int(seed%2), Past: s.rng.IntN(7), Tag: uint8(s.rng.IntN(4)),
+		Overload: Overload(s.rng.IntN(2))}
 	if s.rng.IntN(2) == 0 {
 		o.Capacity = s.rng.Uint64N(10_000)
 	}

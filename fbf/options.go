@@ -79,7 +79,8 @@ func (o Options) Validate() error {
 	case o.Window < 1 || o.Window > MaxWindow:
 		return fmt.Errorf("%w: Window %d ms, want 1 to %d", ErrOptions, o.Window, MaxWindow)
 	case math.IsNaN(o.Error) || o.Error < MinError || o.Error > MaxError:
-		return fmt.Errorf("%w: Error %g, want %g to %g", ErrOptions, o.Error, float64(MinError), float64(MaxError))
+		return fmt.Errorf("%w: Error %g, want %g to %g", ErrOptions, o.Error, float64(MinError),
+			float64(MaxError))
 	case o.Capacity > MaxCapacity:
 		return fmt.Errorf("%w: Capacity %d, want at most %d", ErrOptions, o.Capacity, MaxCapacity)
 	case o.MaxMemory != 0 && o.MaxMemory < MinMemory:

@@ -125,12 +125,15 @@ func TestPitfallDataDependentBranches(t *testing.T) {
 	for _, kernel := range forms() {
 		f.newest().kernel = kernel
 		known, unknown := time.Hour, time.Hour
-		for round := 0; round < 3 || round < 30 && known > unknown*2; round++ { // a busy machine takes more rounds
+		// a busy machine takes more rounds
+		for round := 0; round < 3 || round < 30 && known > unknown*2; round++ {
 			known, unknown = min(known, once(0)), min(unknown, once(1<<63|1))
 		}
-		t.Logf("kernel %v: known %v, unknown %v per id", kernel, known/time.Duration(len(hs)), unknown/time.Duration(len(hs)))
+		t.Logf("kernel %v: known %v, unknown %v per id", kernel, known/time.Duration(len(hs)),
+			unknown/time.Duration(len(hs)))
 		if known > unknown*2 {
-			t.Errorf("kernel %v: known ids take %v, unknown ones %v: their misses do not overlap", kernel, known, unknown)
+			t.Errorf("kernel %v: known ids take %v, unknown ones %v: their misses do not overlap", kernel,
+				known, unknown)
 		}
 	}
 }

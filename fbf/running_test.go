@@ -53,6 +53,7 @@ func TestGapIsFoundOnce(t *testing.T) {
 		return reading
 	})
 	if want := LongestStep.Milliseconds(); running != want {
-		t.Errorf("two looks at a gap of %d ms advanced the running time by %d ms, want %d", reading, running, want)
+		t.Errorf("two looks at a gap of %d ms advanced the running time by %d ms, want %d", reading, running,
+			want)
 	}
 }

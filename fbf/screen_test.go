@@ -126,7 +126,8 @@ func TestManySegments(t *testing.T) {
 func BenchmarkTouch(b *testing.B) {
 	var f Filter
 	for _, n := range []int{2, 3, 5, 8} {
-		s, err := newSegment(geometry{s: n, j: 4, r: 1}, 1, 0, 64<<10, 10, 0) // strips of 4 MB, larger than second-level caches
+		// strips of 4 MB, larger than second-level caches
+		s, err := newSegment(geometry{s: n, j: 4, r: 1}, 1, 0, 64<<10, 10, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

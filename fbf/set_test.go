@@ -80,7 +80,8 @@ func TestSetKeepsItsPromise(t *testing.T) {
 		}
 	}
 	if mean := target * float64(len(s.asked)); float64(s.wrong) > mean+5*math.Sqrt(mean) || worst > target {
-		t.Errorf("%d of %d new ids taken for seen ones, up to %g at a time; promised is %g", s.wrong, len(s.asked), worst, target)
+		t.Errorf("%d of %d new ids taken for seen ones, up to %g at a time; promised is %g", s.wrong,
+			len(s.asked), worst, target)
 	}
 	if items := s.Stats().Items; items > 1500*3/2 {
 		t.Errorf("%d ids remembered at an id per 10 ms for a window and a half", items)
@@ -154,7 +155,8 @@ func TestSetAtItsBound(t *testing.T) {
 		}
 	}
 	if worst <= target || s.wrong == 0 {
-		t.Errorf("error %g at most, with %d of %d new ids taken for seen ones: the bound was not reached", worst, s.wrong, len(s.asked))
+		t.Errorf("error %g at most, with %d of %d new ids taken for seen ones: the bound was not reached",
+			worst, s.wrong, len(s.asked))
 	}
 	for range 3000 {
 		s.time.Add(10)
@@ -230,7 +232,8 @@ func TestSetIsCollected(t *testing.T) {
 		t.Fatalf("%d bytes are not mapped", filter.Bytes())
 	}
 	s = nil
-	for deadline := time.Now().Add(time.Minute); set.Value() != nil || !raceEnabled && filter.Bytes() != 0; runtime.GC() {
+	for deadline := time.Now().Add(time.Minute); set.Value() != nil || !raceEnabled &&
+		filter.Bytes() != 0; runtime.GC() {
 		if time.Now().After(deadline) {
 			t.Fatalf("the set is still there: %v; %d bytes", set.Value() != nil, filter.Bytes())
 		}

@@ -42,7 +42,8 @@ func newSim(t testing.TB, o Options, seed uint64) *sim {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Release() })
-	return &sim{t: t, f: f, rng: rand.New(rand.NewPCG(seed, 1)), grant: func(uint64) bool { return true }, done: map[EventKind]int{}}
+	return &sim{t: t, f: f, rng: rand.New(rand.NewPCG(seed, 1)), grant: func(uint64) bool { return true },
+		done: map[EventKind]int{}}
 }
 
 // plan carries out everything due.

@@ -4,13 +4,14 @@ import "math"
 
 // Stats are the figures of a filter at one time.
 type Stats struct {
-	Generations      []GenerationStats // live ones, oldest first
-	Segments         int
-	Bytes            uint64
-	Items            uint64 // ids remembered now
-	Inserted         uint64 // ids inserted since New
-	Refreshes        uint64 // generations sealed since New
-	Opened           uint64 // segments opened since New, the first included: each after it is a resize or a new policy
+	Generations []GenerationStats // live ones, oldest first
+	Segments    int
+	Bytes       uint64
+	Items       uint64 // ids remembered now
+	Inserted    uint64 // ids inserted since New
+	Refreshes   uint64 // generations sealed since New
+	// segments opened since New, the first included: each after it is a resize or a new policy
+	Opened           uint64
 	EffectiveFPP     float64
 	GuaranteedWindow int64 // ms; every id inserted from now on is recognised at least so long
 	RefreshPeriod    int64 // ms between two refreshes at the latest
@@ -31,8 +32,10 @@ type GenerationStats struct {
 
 // Stats computes the figures at logged time now. It is not meant for the hot path.
 func (f *Filter) Stats(now int64) Stats {
-	st := Stats{Segments: len(f.segs), Bytes: f.bytes, Items: f.Len(), Inserted: f.inserted, Refreshes: f.refreshes,
-		Opened: uint64(f.nextID - 1), EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
+	st := Stats{Segments: len(f.segs), Bytes: f.bytes, Items: f.Len(), Inserted: f.inserted,
+		Refreshes: f.refreshes,
+		Opened:    uint64(f.nextID - 1), EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window,
+		RefreshPeriod: f.opts.latest(), Full: f.Full()}
 	for _, s := range f.segs {
 		for i := 1; i <= lanes; i++ {
 			l := (s.head + uint8(i)) & 7
@@ -40,8 +43,10 @@ func (f *Filter) Stats(now int64) Stats {
 				continue
 			}
 			ln := s.lanes[l]
-			st.Generations = append(st.Generations, GenerationStats{Segment: s.id, Lane: int(l), Count: ln.count,
-				Fill: s.fill(ln.count), FPP: s.fpp(ln.count, s.strip), Start: ln.start, Newest: ln.newest, Expire: ln.expire})
+			st.Generations = append(st.Generations,
+				GenerationStats{Segment: s.id, Lane: int(l), Count: ln.count,
+					Fill: s.fill(ln.count), FPP: s.fpp(ln.count, s.strip), Start: ln.start, Newest: ln.newest,
+					Expire: ln.expire})
 		}
 	}
 	return st

@@ -24,12 +24,14 @@ func TestUsersOfClients(t *testing.T) {
 	}
 	s := startServer(t, "--aclfile", acls)
 	connect := func(user, password string, protocol int) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: s.address(), Username: user, Password: password, Protocol: protocol, MaxRetries: -1})
+		c := redis.NewClient(&redis.Options{Addr: s.address(), Username: user, Password: password,
+			Protocol: protocol, MaxRetries: -1})
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
 	admin := connect("", "root", 3)
-	if err := admin.ACLSetUser(ctx, "web", "on", ">horse", "~page:*", "+cincrby", "+cget", "+hello", "+client|setinfo").Err(); err != nil {
+	if err := admin.ACLSetUser(ctx, "web", "on", ">horse", "~page:*", "+cincrby", "+cget", "+hello",
+		"+client|setinfo").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, protocol := range []int{2, 3} {
@@ -37,13 +39,15 @@ func TestUsersOfClients(t *testing.T) {
 		if v, err := web.Do(ctx, "CINCRBY", "page:home", "req-1", 1).Int(); v != 1 || err != nil {
 			t.Errorf("RESP%d: CINCRBY of the own page: %d, %v", protocol, v, err)
 		}
-		if err := web.Do(ctx, "CINCRBY", "other", "req-1", 1).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+		if err := web.Do(ctx, "CINCRBY", "other", "req-1", 1).Err(); err == nil ||
+			!strings.HasPrefix(err.Error(), "NOPERM") {
 			t.Errorf("RESP%d: CINCRBY of another key: %v", protocol, err)
 		}
 		if err := web.FlushAll(ctx).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
 			t.Errorf("RESP%d: FLUSHALL: %v", protocol, err)
 		}
-		if err := connect("web", "donkey", protocol).Do(ctx, "CGET", "page:home").Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGPASS") {
+		if err := connect("web", "donkey", protocol).Do(ctx, "CGET", "page:home").Err(); err == nil ||
+			!strings.HasPrefix(err.Error(), "WRONGPASS") {
 			t.Errorf("RESP%d: a wrong password: %v", protocol, err)
 		}
 	}
@@ -51,7 +55,8 @@ func TestUsersOfClients(t *testing.T) {
 	if err != nil || len(log) < 3 || log[0].Username != "web" {
 		t.Errorf("ACL LOG: %+v, %v", log, err)
 	}
-	if got, err := admin.ACLDryRun(ctx, "web", "cget", "secret").Result(); err != nil || !strings.Contains(got, "'secret' key") {
+	if got, err := admin.ACLDryRun(ctx, "web", "cget", "secret").Result(); err != nil ||
+		!strings.Contains(got, "'secret' key") {
 		t.Errorf("ACL DRYRUN: %q, %v", got, err)
 	}
 	if err := admin.Do(ctx, "ACL", "SAVE").Err(); err != nil {
@@ -70,11 +75,13 @@ func TestUsersOfClients(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--user web --pass horse CGET page:home", "1"},
 		{"-3 --user web --pass horse CGET page:home", "1"},
-		{"--user web --pass horse CGET other", "NOPERM this user has no permissions to access one of the keys used as arguments"},
+		{"--user web --pass horse CGET other", "NOPERM this user has no permissions to access one of the " +
+			"keys used as arguments"},
 		{"--user web --pass donkey CGET page:home", "NOAUTH Authentication required."},
 		{"-a root ACL WHOAMI", "default"},
 	} {
-		out, _ := exec.Command("redis-cli", append([]string{"-p", s.port(), "--no-auth-warning"}, strings.Fields(tt.args)...)...).CombinedOutput()
+		out, _ := exec.Command("redis-cli", append([]string{"-p", s.port(), "--no-auth-warning"},
+			strings.Fields(tt.args)...)...).CombinedOutput()
 		if !strings.Contains(string(out), tt.want) {
 			t.Errorf("redis-cli %s prints %q, want %q", tt.args, out, tt.want)
 		}

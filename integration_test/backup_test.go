@@ -59,7 +59,8 @@ func TestBackupUnderLoad(t *testing.T) {
 func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
 	t.Helper()
 	var stream []byte
-	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
+	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR",
+		"0.000000001"); r != "+OK" {
 		t.Fatal(r)
 	}
 	loads := []*load{newLoad(t, s, "exact:"), newLoad(t, s, "approx:")}
@@ -72,12 +73,14 @@ func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
 		}
 		if asStream {
 			stream = backupStream(t, from)
-		} else if out, code := fbfkv(t, "backup", from.address(), backup); code != 0 || !strings.Contains(out, "backed up") {
+		} else if out, code := fbfkv(t, "backup", from.address(), backup); code != 0 ||
+			!strings.Contains(out, "backed up") {
 			t.Errorf("backup: %d %s", code, out)
 		}
 		time.Sleep(200 * time.Millisecond)
 	})
-	if out, code := fbfkv(t, "backup", from.address(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
+	if out, code := fbfkv(t, "backup", from.address(), backup); !asStream &&
+		(code != 1 || !strings.Contains(out, "is not empty")) {
 		t.Errorf("a second backup to the same place: %d %s", code, out)
 	}
 	s.kill() // what was acknowledged after the backup is lost with this directory
@@ -98,7 +101,8 @@ func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
 		sent := l.sums(func(*operation) bool { return true })
 		for key, v := range l.values() {
 			if v < acked[i][key] || v > sent[key] {
-				t.Errorf("%s is %d in the backup; %d were acknowledged before it and %d ever sent", key, v, acked[i][key], sent[key])
+				t.Errorf("%s is %d in the backup; %d were acknowledged before it and %d ever sent", key, v,
+					acked[i][key], sent[key])
 			}
 		}
 		if err := l.resendAll(false); err != nil {
@@ -163,7 +167,8 @@ func TestBackupStream(t *testing.T) {
 		damaged[n] ^= 1
 		for what, bad := range map[string][]byte{"cut": stream[:n], "damaged": damaged} {
 			for _, args := range [][]string{{"verify", s.address(), "-"}, {"restore", "-", dir}} {
-				if out, text, code := filter(t, bad, args...); code != 1 || !strings.Contains(text, "fbfkv: ") || strings.Count(text, "\n") != 1 {
+				if out, text, code := filter(t, bad, args...); code != 1 ||
+					!strings.Contains(text, "fbfkv: ") || strings.Count(text, "\n") != 1 {
 					t.Errorf("%q of a stream that is %s at %d: %d %s %q", args, what, n, code, out, text)
 				}
 			}
@@ -176,15 +181,18 @@ func TestBackupStream(t *testing.T) {
 		t.Errorf("after bad streams the last success was at %s", got)
 	}
 
-	if out, text, code := filter(t, stream, append([]string{"verify", s.address()}, append(login, "-")...)...); code != 0 ||
-		!strings.Contains(string(out), "is good; it has 500 keys, and the server had 500 before it was made and 500 after") {
+	if out, text, code := filter(t, stream,
+		append([]string{"verify", s.address()}, append(login, "-")...)...); code != 0 ||
+		!strings.Contains(string(out), "is good; it has 500 keys, and the server had 500 before it was "+
+			"made and 500 after") {
 		t.Errorf("verify: %d %s %s", code, out, text)
 	}
 	if got := lastSuccess(); got == "0" {
 		t.Error("the server does not know of its backup")
 	}
 	other := startServer(t)
-	if out, text, code := filter(t, stream, "verify", other.address(), "-"); code != 1 || !strings.Contains(text, "the backup is of another server's data") {
+	if out, text, code := filter(t, stream, "verify", other.address(), "-"); code != 1 ||
+		!strings.Contains(text, "the backup is of another server's data") {
 		t.Errorf("verify with another server: %d %s %s", code, out, text)
 	}
 }
@@ -205,7 +213,8 @@ func TestBackupStreamDialogue(t *testing.T) {
 	for i := range 2000 {
 		c.do("CINCRBY", fmt.Sprint("k", i), "op", "1")
 	}
-	for _, bad := range []string{"NEXT", "../relative/path", "VERIFIED", "- -", "NEXT NEXT", "VERIFIED x 1", "VERIFIED 00000000000000000000000000000000 1",
+	for _, bad := range []string{"NEXT", "../relative/path", "VERIFIED", "- -", "NEXT NEXT", "VERIFIED x 1",
+		"VERIFIED 00000000000000000000000000000000 1",
 		"VERIFIED 00000000000000000000000000000000 x", "VERIFIED 0000000000000000000000000000000000 1"} {
 		if r := c.do(append([]string{"BACKUP"}, strings.Fields(bad)...)...); !strings.HasPrefix(r, "-ERR") {
 			t.Errorf("BACKUP %s: %s", bad, r)
@@ -228,7 +237,9 @@ func TestBackupStreamDialogue(t *testing.T) {
 		_, err := os.Stat(staged)
 		return errors.Is(err, os.ErrNotExist)
 	})
-	eventually(t, patience, "another backup may be made", func() bool { return !strings.HasPrefix(begin(d), "-") })
+	eventually(t, patience, "another backup may be made", func() bool {
+		return !strings.HasPrefix(begin(d), "-")
+	})
 	for r := "x"; r != `""`; {
 		if r = d.do("BACKUP", "NEXT"); strings.HasPrefix(r, "-") {
 			t.Fatal(r)
@@ -256,7 +267,8 @@ func TestBackupCommand(t *testing.T) {
 		t.Errorf("check of the backup: %d %s", code, out)
 	}
 	s.kill()
-	if out, code := fbfkv(t, "backup", s.address(), "--requirepass", "open sesame", dir+"2"); code != 1 || !strings.Contains(out, "connection") {
+	if out, code := fbfkv(t, "backup", s.address(), "--requirepass", "open sesame", dir+"2"); code != 1 ||
+		!strings.Contains(out, "connection") {
 		t.Errorf("without a server: %d %s", code, out)
 	}
 }
@@ -291,7 +303,8 @@ func TestCheckCommand(t *testing.T) {
 		t.Fatal(snapshots, err)
 	}
 	damage(t, snapshots[len(snapshots)-1])
-	expect(s.dir, 1, "problem: partition 15: filter snapshot", "the server starts with the older snapshot, nothing is lost", "has 1 problem")
+	expect(s.dir, 1, "problem: partition 15: filter snapshot", "the server starts with the older "+
+		"snapshot, nothing is lost", "has 1 problem")
 	runs, err := filepath.Glob(filepath.Join(s.dir, "runs", "*.run"))
 	if err != nil || len(runs) == 0 {
 		t.Fatal(runs, err)

@@ -29,7 +29,8 @@ func TestMemoryCap(t *testing.T) {
 	}
 	c.want("$-1", "CSEEN", key, id)
 	for i := range 100 {
-		if got := c.do("CINCRBY", fmt.Sprintf("approx:%d", i), fmt.Sprint(i), "1", "WITHSTATUS"); !strings.HasSuffix(got, " :0]") {
+		if got := c.do("CINCRBY", fmt.Sprintf("approx:%d", i), fmt.Sprint(i), "1",
+			"WITHSTATUS"); !strings.HasSuffix(got, " :0]") {
 			t.Errorf("at the cap a retry is answered %s", got)
 		}
 	}

@@ -22,7 +22,9 @@ func TestCLI(t *testing.T) {
 		{"CINCRBY hits op-1 5", "(integer) 5"},
 		{"CINCRBY hits op-1 5 WITHSTATUS", "1) (integer) 5\n2) (integer) 0"},
 		{"CINCRBY hits op-1 6", "(error) MISMATCH opid was used with another delta"},
-		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
+		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid " +
+			"delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT " +
+			"unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"nosuch a", "(error) ERR unknown command 'nosuch', with args beginning with: 'a' "},
 		{"GET nothing", "(nil)"},
 		{"-3 GET nothing", "(nil)"},
@@ -53,13 +55,15 @@ func TestPipeTwice(t *testing.T) {
 	s := startServer(t)
 	var file strings.Builder
 	for i := range operations {
-		file.WriteString(frame("CINCRBY", fmt.Sprintf("counter-%d", i%counters), fmt.Sprintf("line-%d", i), "2"))
+		file.WriteString(frame("CINCRBY", fmt.Sprintf("counter-%d", i%counters), fmt.Sprintf("line-%d", i),
+			"2"))
 	}
 	for range 2 {
 		cmd := exec.Command("redis-cli", "-p", s.port(), "--pipe")
 		cmd.Stdin = strings.NewReader(file.String())
 		out, err := cmd.CombinedOutput()
-		if want := fmt.Sprintf("errors: 0, replies: %d", operations); err != nil || !strings.Contains(string(out), want) {
+		if want := fmt.Sprintf("errors: 0, replies: %d", operations); err != nil ||
+			!strings.Contains(string(out), want) {
 			t.Fatalf("redis-cli --pipe: %v\n%s", err, out)
 		}
 	}
@@ -101,9 +105,11 @@ func TestBenchmarks(t *testing.T) {
 		for _, protocol := range [][]string{nil, {"-3"}} {
 			const requests = 20_000
 			s := startServer(t, "--appendfsync", "everysec")
-			args := slices.Concat([]string{"-p", s.port(), "-n", fmt.Sprint(requests), "-c", "50", "-P", "16"}, protocol, line)
+			args := slices.Concat([]string{"-p", s.port(), "-n", fmt.Sprint(requests), "-c", "50", "-P",
+				"16"}, protocol, line)
 			out, err := exec.Command("redis-benchmark", args...).CombinedOutput()
-			if text := string(out); err != nil || strings.Contains(text, "rror") || strings.Contains(text, "WARN") {
+			if text := string(out); err != nil || strings.Contains(text, "rror") ||
+				strings.Contains(text, "WARN") {
 				t.Fatalf("redis-benchmark %q: %v\n%s", args, err, out)
 			}
 			c := s.dial()

@@ -109,12 +109,13 @@ type clientProgram struct {
 	applied string        // how many increments it counted by its end
 }
 
-// startProgram starts a program and waits until it is ready. The programs end without closing their clients: that
-// takes for ever in some, while they look for nodes.
+// startProgram starts a program and waits until it is ready. The programs end without closing their
+// clients: that takes for ever in some, while they look for nodes.
 func startProgram(t *testing.T, command []string, addresses, proto, prefix string) *clientProgram {
 	t.Helper()
 	args := append(append([]string(nil), command[1:]...), addresses, proto, prefix)
-	p := &clientProgram{t: t, cmd: exec.Command(command[0], args...), out: newLogBuffer(), done: make(chan struct{})}
+	p := &clientProgram{t: t, cmd: exec.Command(command[0], args...), out: newLogBuffer(),
+		done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a shell's children go with it
 	var err error
@@ -138,8 +139,8 @@ func startProgram(t *testing.T, command []string, addresses, proto, prefix strin
 	return p
 }
 
-// hangs has the program end, and reports whether it does not: then it has been aborted, and what it printed of
-// that is logged.
+// hangs has the program end, and reports whether it does not: then it has been aborted, and what it
+// printed of that is logged.
 func (p *clientProgram) hangs() bool {
 	p.t.Helper()
 	p.input.Close()
@@ -194,7 +195,8 @@ func TestClientsScan(t *testing.T) {
 	c.want("+OK", "SAVE")
 	half(1)
 	out, err := exec.Command(command[0], append(command[1:], s.address())...).CombinedOutput()
-	want := fmt.Sprintf("node-redis 4: %[1]d keys, %[1]d different\nioredis: %[1]d keys, %[1]d different\n", keys)
+	want := fmt.Sprintf("node-redis 4: %[1]d keys, %[1]d different\nioredis: %[1]d keys, %[1]d different\n",
+		keys)
 	if err != nil || string(out) != want {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -218,7 +220,8 @@ func (s *server) loaded() int64 {
 func buildGo(name string) func(t *testing.T) []string {
 	return func(t *testing.T) []string {
 		binary := filepath.Join(t.TempDir(), name)
-		if out, err := exec.Command("go", "build", "-o", binary, "./clients/"+name).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-o", binary,
+			"./clients/"+name).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return []string{binary}

@@ -23,7 +23,8 @@ import (
 // startNode starts a server that may become a node of a cluster, on ports that stay.
 func startNode(t testing.TB, args ...string) *server {
 	t.Helper()
-	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", fmt.Sprint(freePorts(t, 1))}, args...)...)
+	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", fmt.Sprint(freePorts(t, 1))},
+		args...)...)
 }
 
 // startNodes starts some.
@@ -42,7 +43,8 @@ func addresses(all ...*server) (list []string) {
 	return list
 }
 
-// operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it prints; of status, in the end.
+// operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it
+// prints; of status, in the end.
 func operate(t testing.TB, code int, want string, args ...string) string {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
@@ -52,7 +54,8 @@ func operate(t testing.TB, code int, want string, args ...string) string {
 		}
 		// The status is of a moment, in which an election may be under way.
 		if args[0] != "status" || time.Now().After(end) {
-			t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+			t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got,
+				code, want, out)
 		}
 	}
 }
@@ -76,7 +79,9 @@ func byShard(t testing.TB, all ...*server) (shards [][]*server) {
 	for _, shard := range answer {
 		var nodes []*server
 		for _, s := range all {
-			if slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return s.address() == net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10)) }) {
+			if slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool {
+				return s.address() == net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10))
+			}) {
 				nodes = append(nodes, s)
 			}
 		}
@@ -148,10 +153,12 @@ func TestClusterLifecycle(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
 	create := append([]string{"create"}, addresses(all...)...)
-	if out, code := fbfkv(t, append([]string{"cluster"}, create...)...); code != 1 || !strings.Contains(out, "nothing was done") {
+	if out, code := fbfkv(t, append([]string{"cluster"}, create...)...); code != 1 ||
+		!strings.Contains(out, "nothing was done") {
 		t.Fatalf("without a yes: %d %s", code, out)
 	}
-	if out, err := redisAsk(all[0], "SET", "k", 1); err == nil || !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
+	if out, err := redisAsk(all[0], "SET", "k", 1); err == nil ||
+		!strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
 		t.Errorf("before there is a cluster: %s %v", out, err)
 	}
 	operate(t, 0, "is complete", create...)
@@ -162,7 +169,9 @@ func TestClusterLifecycle(t *testing.T) {
 		t.Error("the cluster would not survive the loss of a node yet")
 	}
 	operate(t, 0, "exists already", create...)
-	eventually(t, patience, "the log tells of the act", func() bool { return strings.Contains(all[0].log.String(), `"CLUSTER FBFKV init `) })
+	eventually(t, patience, "the log tells of the act", func() bool {
+		return strings.Contains(all[0].log.String(), `"CLUSTER FBFKV init `)
+	})
 	if strings.Contains(all[0].log.String(), `"CLUSTER FBFKV info `) {
 		t.Error("the log tells of looks at the node as of acts")
 	}
@@ -177,7 +186,10 @@ func TestClusterLifecycle(t *testing.T) {
 	operate(t, 1, "is lost", "status", any)
 	leader.start()
 	counts(t, 2, "b", all...)
-	eventually(t, patience, "all are well", func() bool { _, code := fbfkv(t, "cluster", "status", any); return code == 0 })
+	eventually(t, patience, "all are well", func() bool {
+		_, code := fbfkv(t, "cluster", "status", any)
+		return code == 0
+	})
 
 	// The directory is lost: what comes back at the address is another node.
 	leader.kill()
@@ -200,7 +212,8 @@ func TestClusterLifecycle(t *testing.T) {
 	}
 	operate(t, 0, "nothing to replace", "replace", any, gone.address(), fresh.address())
 	gone.launch()
-	if code := gone.exitCode(); code != 1 || !strings.Contains(gone.log.String(), "removed from its cluster") {
+	if code := gone.exitCode(); code != 1 ||
+		!strings.Contains(gone.log.String(), "removed from its cluster") {
 		t.Errorf("started again it ends with %d:\n%s", code, gone.log)
 	}
 	all = append(without(all, gone), fresh)
@@ -222,8 +235,8 @@ func TestClusterLifecycle(t *testing.T) {
 	counts(t, 4, "d", append(all, two[1])...)
 }
 
-// TestLeaderIsFound has add-node wait for a yes until a node leads that has joined meanwhile: it finds that node all the
-// same. The one that is meant to lead is lost.
+// TestLeaderIsFound has add-node wait for a yes until a node leads that has joined meanwhile: it
+// finds that node all the same. The one that is meant to lead is lost.
 func TestLeaderIsFound(t *testing.T) {
 	t.Parallel()
 	all, third, fourth := startCluster(t, 2), startNode(t), startNode(t)
@@ -246,7 +259,8 @@ func TestLeaderIsFound(t *testing.T) {
 	eventually(t, patience, "the third node leads", func() bool {
 		leader := leaderOf(t, all[1], third)
 		if leader != third {
-			_, _ = redisAsk(leader, "CLUSTER", "FBFKV", "hand-over", fmt.Sprintf(`{"id":%q}`, id)) // else it is tried again
+			// else it is tried again
+			_, _ = redisAsk(leader, "CLUSTER", "FBFKV", "hand-over", fmt.Sprintf(`{"id":%q}`, id))
 		}
 		return leader == third
 	})
@@ -290,10 +304,12 @@ func TestClusterRefusals(t *testing.T) {
 		{[]string{"create", a(free), "localhost:" + port}, "the same node"},
 		{[]string{"create", a(free), "10.0.0.1:" + port}, "the others cannot reach"},
 		{[]string{"create", "nonsense"}, "is not HOST:PORT"},
-		{[]string{"create", "--replicas", "1", "--partitions", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
+		{[]string{"create", "--replicas", "1", "--partitions", "1", a(free), a(full), a(one), a(other)},
+			"2 shards"},
 		{[]string{"create", "--replicas", "2", a(free), a(full)}, "cannot be divided"},
 		{[]string{"create", "--partitions", "5", a(free)}, "not a power of two"},
-		{[]string{"create", "--replicas", "1", a(one), a(free), a(spare), a(secret)}, "to let it grow, see add-node"},
+		{[]string{"create", "--replicas", "1", a(one), a(free), a(spare), a(secret)},
+			"to let it grow, see add-node"},
 		{[]string{"status", a(free)}, "belongs to no cluster"},
 		{[]string{"status", a(alone)}, "was started without a cluster"},
 		{[]string{"add-node", a(other), a(one)}, "another cluster"},
@@ -317,12 +333,14 @@ func TestClusterRefusals(t *testing.T) {
 		}
 	}
 	operate(t, 1, "has not joined", "status", a(one))
-	operate(t, 0, "is no longer a member", "remove-node", a(one), a(secret)) // it was admitted, and could not join
+	// it was admitted, and could not join
+	operate(t, 0, "is no longer a member", "remove-node", a(one), a(secret))
 	operate(t, 0, "exists already", "create", a(one))
 	one.stop()
 	s := &server{t: t, dir: one.dir}
 	s.launch()
-	if code := s.exitCode(); code != 1 || !strings.Contains(s.log.String(), "belongs to a node of a cluster") {
+	if code := s.exitCode(); code != 1 ||
+		!strings.Contains(s.log.String(), "belongs to a node of a cluster") {
 		t.Errorf("a member's directory without its cluster: %d\n%s", code, s.log)
 	}
 }
@@ -376,7 +394,8 @@ func TestClusterLocal(t *testing.T) {
 			t.Fatalf("not complete:\n%s", s.log)
 		}
 		s.addr = fmt.Sprintf("127.0.0.1:%d", port)
-		if out, err := redisAsk(s, "CLUSTER", "INFO"); err != nil || !strings.Contains(out, "cluster_state:ok") {
+		if out, err := redisAsk(s, "CLUSTER", "INFO"); err != nil ||
+			!strings.Contains(out, "cluster_state:ok") {
 			t.Errorf("start %d: %v %s", want, err, out)
 		}
 		s.cmd.Process.Signal(syscall.SIGTERM)
@@ -496,7 +515,8 @@ func TestClusterIsRecovered(t *testing.T) {
 	operate(t, 0, "is complete", "recover", without(all, left)[0].dir, left.dir, "--to", to)
 	for _, s := range []*server{without(all, left)[0], left} {
 		s.launch()
-		if code := s.exitCode(); code != 1 || !strings.Contains(s.log.String(), "never takes part in its cluster again") {
+		if code := s.exitCode(); code != 1 ||
+			!strings.Contains(s.log.String(), "never takes part in its cluster again") {
 			t.Errorf("a directory that was recovered: %d\n%s", code, s.log)
 		}
 	}
@@ -539,8 +559,8 @@ func aloneDir(t *testing.T) string {
 	return s.dir
 }
 
-// TestLeadersAreShown takes from six nodes first one shard's, then the majority of the meta group's voters. Those that
-// are left say what is without a leader.
+// TestLeadersAreShown takes from six nodes first one shard's, then the majority of the meta group's
+// voters. Those that are left say what is without a leader.
 func TestLeadersAreShown(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 6)
@@ -549,7 +569,8 @@ func TestLeadersAreShown(t *testing.T) {
 		t.Helper()
 		eventually(t, patience, "what is shown", func() bool {
 			info, err := redisAsk(s, "INFO", "cluster")
-			return err == nil && strings.Contains(info, "cluster_meta_has_leader:"+meta+"\r\ncluster_shards_without_leader:"+without+"\r\n")
+			return err == nil && strings.Contains(info,
+				"cluster_meta_has_leader:"+meta+"\r\ncluster_shards_without_leader:"+without+"\r\n")
 		})
 	}
 	for _, s := range all {

@@ -28,7 +28,8 @@ import (
 // use servers whose views of the cluster do not change, and whose data are their own.
 
 // faceSlots are the slots of three shards, as redis-cli deals them out.
-var faceSlots = []commands.SlotRange{{First: 0, Last: 5460}, {First: 5461, Last: 10922}, {First: 10923, Last: 16383}}
+var faceSlots = []commands.SlotRange{{First: 0, Last: 5460}, {First: 5461, Last: 10922}, {First: 10923,
+	Last: 16383}}
 
 // hostname is the one of the first node; the others have none.
 const hostname = "first.example"
@@ -48,13 +49,15 @@ func startFace(t *testing.T) (addresses []string) {
 		listeners[i] = l[0]
 		addresses = append(addresses, l[0].Addr().String())
 		s := &shards[i%len(shards)]
-		s.ID, s.Slots, s.Ready, s.Term = fmt.Sprintf("%040x", 10+i%len(shards)), faceSlots[i%len(shards):][:1], true, uint64(i+1)
+		s.ID, s.Slots, s.Ready, s.Term = fmt.Sprintf("%040x", 10+i%len(shards)),
+			faceSlots[i%len(shards):][:1], true, uint64(i+1)
 		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040x", 20+i), Host: "127.0.0.1",
 			Port: l[0].Addr().(*net.TCPAddr).Port, ClusterPort: 17000 + i})
 	}
 	shards[0].Nodes[0].Hostname = hostname
 	for i, l := range listeners {
-		view := commands.NewClusterView(commands.ClusterView{Node: fmt.Sprintf("%040x", 20+i), Shards: slices.Clone(shards)})
+		view := commands.NewClusterView(commands.ClusterView{Node: fmt.Sprintf("%040x", 20+i),
+			Shards: slices.Clone(shards)})
 		serveFace(t, l, &commands.Cluster{
 			View:    func() *commands.ClusterView { return view },
 			Changed: func() <-chan struct{} { return nil },
@@ -100,19 +103,22 @@ func startRedisCluster(t *testing.T) (addresses []string) {
 		}
 		addresses = append(addresses, startRedis(t, args...))
 	}
-	redisCLI(t, append([]string{"--cluster", "create"}, append(addresses[:len(faceSlots):len(faceSlots)], "--cluster-yes")...)...)
+	redisCLI(t, append([]string{"--cluster", "create"},
+		append(addresses[:len(faceSlots):len(faceSlots)], "--cluster-yes")...)...)
 	ctx := context.Background()
 	master := redisClient(t, addresses[0], 0)
 	id := master.Do(ctx, "CLUSTER", "MYID").Val()
 	eventually(t, patience, "the masters know each other", func() bool {
 		return strings.Contains(master.ClusterInfo(ctx).Val(), "cluster_state:ok")
 	})
-	redisCLI(t, "--cluster", "add-node", addresses[len(faceSlots)], addresses[0], "--cluster-slave", "--cluster-master-id", fmt.Sprint(id))
+	redisCLI(t, "--cluster", "add-node", addresses[len(faceSlots)], addresses[0], "--cluster-slave",
+		"--cluster-master-id", fmt.Sprint(id))
 	for _, addr := range addresses {
 		c := redisClient(t, addr, 0)
 		eventually(t, patience, "the replica is ready", func() bool {
 			shards := c.Do(ctx, "CLUSTER", "SHARDS").String()
-			return strings.Count(shards, "online") == len(addresses) && strings.Contains(shards, "role:replica") && strings.Contains(shards, hostname)
+			return strings.Count(shards, "online") == len(addresses) &&
+				strings.Contains(shards, "role:replica") && strings.Contains(shards, hostname)
 		})
 	}
 	eventually(t, patience, "the replica is in step", func() bool {
@@ -217,10 +223,14 @@ func TestClusterShapes(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES", "CLUSTER INFO", "CLUSTER MYID", "CLUSTER KEYSLOT {bar}x", "CLUSTER REPLICAS ME",
-		"CLUSTER SLAVES ME", "CLUSTER REPLICAS nobody", "CLUSTER COUNT-FAILURE-REPORTS ME", "CLUSTER COUNT-FAILURE-REPORTS nobody",
-		"CLUSTER COUNTKEYSINSLOT 1", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT 16384", "CLUSTER GETKEYSINSLOT 1 10",
-		"CLUSTER GETKEYSINSLOT 1 x", "CLUSTER GETKEYSINSLOT -1 1", "CLUSTER GETKEYSINSLOT 1 -1", "CLUSTER NOSUCH", "CLUSTER KEYSLOT", "CLUSTER",
+		"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES", "CLUSTER INFO", "CLUSTER MYID",
+		"CLUSTER KEYSLOT {bar}x", "CLUSTER REPLICAS ME",
+		"CLUSTER SLAVES ME", "CLUSTER REPLICAS nobody", "CLUSTER COUNT-FAILURE-REPORTS ME",
+		"CLUSTER COUNT-FAILURE-REPORTS nobody",
+		"CLUSTER COUNTKEYSINSLOT 1", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT 16384",
+		"CLUSTER GETKEYSINSLOT 1 10",
+		"CLUSTER GETKEYSINSLOT 1 x", "CLUSTER GETKEYSINSLOT -1 1", "CLUSTER GETKEYSINSLOT 1 -1",
+		"CLUSTER NOSUCH", "CLUSTER KEYSLOT", "CLUSTER",
 		"READONLY", "READWRITE", "ASKING", "ROLE", "SELECT 1", "REPLICAOF NO ONE", "HELLO", "WAIT 1 1",
 		"GET {bar}", "GET foo", "MGET {bar} aa", "INFO replication",
 	} {
@@ -232,7 +242,8 @@ func TestClusterShapes(t *testing.T) {
 	}
 	for _, name := range []string{"hostname", "unknown-endpoint", "ip"} {
 		for _, addr := range []string{real[0], ours[0]} {
-			if got := ask(t, addr, "2", "CONFIG SET cluster-preferred-endpoint-type "+name).String(); got != "+OK" {
+			if got := ask(t, addr, "2",
+				"CONFIG SET cluster-preferred-endpoint-type "+name).String(); got != "+OK" {
 				t.Fatal(got)
 			}
 		}
@@ -249,12 +260,15 @@ func TestClusterCLI(t *testing.T) {
 	nodes := startFace(t)
 	_, port, _ := net.SplitHostPort(nodes[3])
 	check := redisCLI(t, "--cluster", "check", nodes[3])
-	for _, want := range []string{"[OK] All nodes agree about slots configuration.", "[OK] All 16384 slots covered.", "1 additional replica(s)"} {
-		if !strings.Contains(check, want) || strings.Contains(check, "WARNING") || strings.Contains(check, "ERR") {
+	for _, want := range []string{"[OK] All nodes agree about slots configuration.",
+		"[OK] All 16384 slots covered.", "1 additional replica(s)"} {
+		if !strings.Contains(check, want) || strings.Contains(check, "WARNING") ||
+			strings.Contains(check, "ERR") {
 			t.Fatalf("redis-cli --cluster check lacks %q:\n%s", want, check)
 		}
 	}
-	if info := redisCLI(t, "--cluster", "info", nodes[0]); !strings.Contains(info, "[OK] 0 keys in 3 masters.") {
+	if info := redisCLI(t, "--cluster", "info", nodes[0]); !strings.Contains(info,
+		"[OK] 0 keys in 3 masters.") {
 		t.Errorf("redis-cli --cluster info:\n%s", info)
 	}
 	if call := redisCLI(t, "--cluster", "call", nodes[0], "PING"); strings.Count(call, ": PONG") != 4 {
@@ -266,7 +280,8 @@ func TestClusterCLI(t *testing.T) {
 			t.Errorf("redis-cli -c: %q", got)
 		}
 	}
-	if n := strings.Count(redisCLI(t, "--cluster", "call", nodes[0], "CLUSTER", "COUNTKEYSINSLOT", "0", "--cluster-only-masters"), ": 0"); n != 3 {
+	if n := strings.Count(redisCLI(t, "--cluster", "call", nodes[0], "CLUSTER", "COUNTKEYSINSLOT", "0",
+		"--cluster-only-masters"), ": 0"); n != 3 {
 		t.Errorf("%d masters answered", n)
 	}
 }
@@ -302,7 +317,8 @@ func TestClusterClients(t *testing.T) {
 		}
 	})
 	t.Run("rueidis", func(t *testing.T) {
-		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: nodes[3:], DisableCache: true, ShuffleInit: true})
+		c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: nodes[3:], DisableCache: true,
+			ShuffleInit: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +328,9 @@ func TestClusterClients(t *testing.T) {
 		}
 		for i := range 30 {
 			key := fmt.Sprint("rueidis", i)
-			if n, err := c.Do(ctx, c.B().Arbitrary("CINCRBY").Keys(key).Args("op", "2").Build()).ToInt64(); n != 2 || err != nil {
+			if n, err := c.Do(ctx,
+				c.B().Arbitrary("CINCRBY").Keys(key).Args("op", "2").Build()).ToInt64(); n != 2 ||
+				err != nil {
 				t.Fatalf("%d, %v", n, err)
 			}
 		}

@@ -35,7 +35,8 @@ func TestStockRedisConf(t *testing.T) {
 	if notices := strings.Count(s.log.String(), "have no effect"); notices != 1 {
 		t.Errorf("%d notices:\n%s", notices, s.log)
 	}
-	for _, want := range []string{"tcp-backlog, daemonize, ", "databases 16, ", "appendonly no, ", "client-output-buffer-limit pubsub"} {
+	for _, want := range []string{"tcp-backlog, daemonize, ", "databases 16, ", "appendonly no, ",
+		"client-output-buffer-limit pubsub"} {
 		if !strings.Contains(s.log.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, s.log)
 		}
@@ -61,7 +62,8 @@ func TestStockRedisConf(t *testing.T) {
 			continue // of startServer
 		}
 		if strings.HasPrefix(line, "#") || line == was || line == "timeout 300" ||
-			strings.HasPrefix(was, "dir ") || strings.HasPrefix(was, "port ") || strings.HasPrefix(was, "logfile ") {
+			strings.HasPrefix(was, "dir ") || strings.HasPrefix(was, "port ") ||
+			strings.HasPrefix(was, "logfile ") {
 			continue
 		}
 		t.Errorf("line %d is %q, was %q", i+1, line, was)

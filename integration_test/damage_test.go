@@ -57,7 +57,8 @@ func withHistory(t *testing.T, approx bool, end func(*server)) *server {
 		var b strings.Builder
 		for i := range 100 {
 			for _, prefix := range []string{"exact:", "approx:"} {
-				b.WriteString(frame("CINCRBY", fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("op-%d", round), "1"))
+				b.WriteString(frame("CINCRBY", fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("op-%d", round),
+					"1"))
 			}
 		}
 		c.send(b.String())
@@ -83,7 +84,8 @@ func fillLog(t *testing.T, c *rawConn) {
 	for i := 0; i < operations; i += pipeline {
 		var b strings.Builder
 		for n := i; n < i+pipeline; n++ {
-			fmt.Fprintf(&b, "*4\r\n$7\r\nCINCRBY\r\n$%d\r\nfill:%d\r\n$500\r\n%0500d\r\n$1\r\n0\r\n", len(fmt.Sprint("fill:", n%100)), n%100, n)
+			fmt.Fprintf(&b, "*4\r\n$7\r\nCINCRBY\r\n$%d\r\nfill:%d\r\n$500\r\n%0500d\r\n$1\r\n0\r\n",
+				len(fmt.Sprint("fill:", n%100)), n%100, n)
 		}
 		c.send(b.String())
 		for range pipeline {
@@ -101,7 +103,8 @@ func checkHistory(t *testing.T, s *server, prefix string) {
 	for round := range 4 {
 		for i := range 100 {
 			key := fmt.Sprintf("%s%d", prefix, i)
-			if got := c.do("CINCRBY", key, fmt.Sprintf("op-%d", round), "1", "WITHSTATUS"); !strings.HasSuffix(got, " :0]") {
+			if got := c.do("CINCRBY", key, fmt.Sprintf("op-%d", round), "1",
+				"WITHSTATUS"); !strings.HasSuffix(got, " :0]") {
 				t.Fatalf("the retry of op-%d on %s was answered %s", round, key, got)
 			}
 		}
@@ -133,7 +136,8 @@ func TestDamagedSnapshot(t *testing.T) {
 		}
 		checkHistory(t, s, "exact:")
 		checkHistory(t, s, "approx:")
-		if info := s.dial().do("INFO", "persistence"); !regexp.MustCompile(`recovery_older_snapshots:[1-9]`).MatchString(info) {
+		if info := s.dial().do("INFO",
+			"persistence"); !regexp.MustCompile(`recovery_older_snapshots:[1-9]`).MatchString(info) {
 			t.Errorf("after %s: INFO does not tell: %s", name, info)
 		}
 	}
@@ -201,7 +205,8 @@ func TestLostSnapshots(t *testing.T) {
 			c.want(":4", "CGET", fmt.Sprintf("approx:%d", i))
 		}
 		// What was forgotten is refused where its time is known (G7).
-		if got := c.do("CINCRBY", "approx:1", "op-9", "1", "AT", "1700000000000"); !strings.HasPrefix(got, "-STALE") {
+		if got := c.do("CINCRBY", "approx:1", "op-9", "1", "AT", "1700000000000"); !strings.HasPrefix(got,
+			"-STALE") {
 			t.Errorf("an operation from before: %s", got)
 		}
 		s.restart()

@@ -214,7 +214,8 @@ func (g *generator) arg(args []string, a commands.Arg) []string {
 }
 
 // oddIntegers are no integers in Redis' eyes, or the greatest there are.
-var oddIntegers = []string{"9223372036854775807", "-9223372036854775808", "9223372036854775808", "abc", "1.5", `""`, "+1", "01", "-0", `" 1"`}
+var oddIntegers = []string{"9223372036854775807", "-9223372036854775808", "9223372036854775808", "abc", "1.5",
+	`""`, "+1", "01", "-0", `" 1"`}
 
 // value draws an argument that is no keyword.
 func (g *generator) value(a commands.Arg) string {
@@ -234,9 +235,11 @@ func (g *generator) value(a commands.Arg) string {
 	case a.Type == commands.TypeUnixTime:
 		return g.pick("9999999999", strconv.Itoa(4e9+g.IntN(1e6)), "1", "0", "-5")
 	case isTime && strings.Contains(a.Name, "milli"): // far enough not to come true
-		return g.pick(strconv.Itoa(1e6+g.IntN(1e9)), strconv.Itoa(1e6+g.IntN(1e9)), strconv.Itoa(1e6+g.IntN(1e9)), "0", "-1000")
+		return g.pick(strconv.Itoa(1e6+g.IntN(1e9)), strconv.Itoa(1e6+g.IntN(1e9)),
+			strconv.Itoa(1e6+g.IntN(1e9)), "0", "-1000")
 	case isTime:
-		return g.pick(strconv.Itoa(1e3+g.IntN(1e6)), strconv.Itoa(1e3+g.IntN(1e6)), strconv.Itoa(1e3+g.IntN(1e6)), "0", "-1")
+		return g.pick(strconv.Itoa(1e3+g.IntN(1e6)), strconv.Itoa(1e3+g.IntN(1e6)),
+			strconv.Itoa(1e3+g.IntN(1e6)), "0", "-1")
 	}
 	n := slices.Max([]int64{g.Int64N(100), g.Int64N(1000)}) - 300
 	if g.IntN(20) == 0 {

@@ -20,7 +20,9 @@ var normalisers = map[string]func(redis, ours *reply){
 	// int: integers may differ, the number and place of them may not.
 	"int": func(redis, ours *reply) { liken(redis, ours, func(a, b int64) bool { return true }) },
 	// positive: as int, if both are greater than 0.
-	"positive": func(redis, ours *reply) { liken(redis, ours, func(a, b int64) bool { return a > 0 && b > 0 }) },
+	"positive": func(redis, ours *reply) {
+		liken(redis, ours, func(a, b int64) bool { return a > 0 && b > 0 })
+	},
 	// client: fields of CLIENT LIST and INFO whose values are the server's own,
 	// and those that Redis has since 7.2.
 	"client": func(redis, ours *reply) {

@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// TestDifferential plays the scripts of testdata/differential, and those made
-// from the command table, to a real Redis and to fbfkv, in each version of the
-// protocol, and in one of them to the leader of a shard, and compares every reply. What a script looks like is told in
-// differential_script_test.go. A reply that must differ is listed with its
-// reason in testdata/differential/skip.txt; a line there that hides no
-// difference fails the test.
+// TestDifferential plays the scripts of testdata/differential, and those made from the command
+// table, to a real Redis and to fbfkv, in each version of the protocol, and in one of them to the
+// leader of a shard, and compares every reply. What a script looks like is told in
+// differential_script_test.go. A reply that must differ is listed with its reason in
+// testdata/differential/skip.txt; a line there that hides no difference fails the test.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-server", "install Debian's package redis-server")
@@ -55,7 +54,8 @@ func TestDifferential(t *testing.T) {
 }
 
 // compare plays a script to both servers; start starts ours.
-func compare(t *testing.T, s *script, proto string, skips *skipList, start func(testing.TB, ...string) *server, fsync string) {
+func compare(t *testing.T, s *script, proto string, skips *skipList,
+	start func(testing.TB, ...string) *server, fsync string) {
 	args := []string{"--save", "3600 1", "--appendfsync", fsync}
 	theirs := newSide(t, "Redis", startRedis(t, args...), proto)
 	ours := newSide(t, "fbfkv", start(t, args...).address(), proto)

@@ -59,7 +59,8 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 	for _, fsync := range []string{"always", "everysec"} {
 		t.Run(fsync, func(t *testing.T) {
 			disk := smallDisk(t, "24m")
-			s := &server{t: t, dir: filepath.Join(disk, "data"), args: []string{"--min-free-disk", "0", "--appendfsync", fsync}}
+			s := &server{t: t, dir: filepath.Join(disk, "data"),
+				args: []string{"--min-free-disk", "0", "--appendfsync", fsync}}
 			s.start()
 			t.Cleanup(s.cleanup)
 			c, ctx := s.client(), context.Background()
@@ -75,7 +76,8 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 				for i, r := range replies {
 					if r.Err() == nil {
 						applied[fmt.Sprint("id", first+i)] = true
-					} else if refusal = r.Err().Error(); !strings.HasPrefix(refusal, "MISCONF writes are refused, nothing was applied") {
+					} else if refusal = r.Err().Error(); !strings.HasPrefix(refusal,
+						"MISCONF writes are refused, nothing was applied") {
 						t.Fatal(refusal)
 					}
 				}
@@ -124,8 +126,10 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 // itself, and says why.
 func TestDirectoryReplaced(t *testing.T) {
 	for name, change := range map[string]func(dir string) error{
-		"deleted":  os.RemoveAll,
-		"replaced": func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
+		"deleted": os.RemoveAll,
+		"replaced": func(dir string) error {
+			return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{t: t, dir: filepath.Join(t.TempDir(), "data")}

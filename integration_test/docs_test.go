@@ -111,10 +111,13 @@ func (n *pageNodes) run(t *testing.T, cmd *exec.Cmd, command string) string {
 	ready := ""
 	switch {
 	case strings.HasPrefix(command, "fbfkv cluster local"):
-		cmd.Args[2], ready = strings.TrimSuffix(cmd.Args[2], " >/dev/null")+" --port "+n.ports.Replace("7001"), "Ctrl-C.*\n"
-	case strings.HasPrefix(command, "fbfkv --cluster-enabled"), strings.HasPrefix(command, "fbfkv --port 700"):
+		cmd.Args[2], ready = strings.TrimSuffix(cmd.Args[2],
+			" >/dev/null")+" --port "+n.ports.Replace("7001"), "Ctrl-C.*\n"
+	case strings.HasPrefix(command, "fbfkv --cluster-enabled"),
+		strings.HasPrefix(command, "fbfkv --port 700"):
 		logfile := strings.Fields(command)
-		if err := os.WriteFile(filepath.Join(cmd.Dir, n.ports.Replace(logfile[len(logfile)-1])), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(cmd.Dir, n.ports.Replace(logfile[len(logfile)-1])), nil,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		cmd.Args[2], ready = strings.Split(cmd.Args[2], " --logfile")[0], "ready for clients.*\n"
@@ -123,7 +126,8 @@ func (n *pageNodes) run(t *testing.T, cmd *exec.Cmd, command string) string {
 			again := *cmd
 			out, _ := again.CombinedOutput() // errors are part of the page
 			// On a busy machine there may be an election at any time.
-			if !strings.Contains(string(out), "CLUSTERDOWN The shard has no leader at the moment") || time.Now().After(end) {
+			if !strings.Contains(string(out), "CLUSTERDOWN The shard has no leader at the moment") ||
+				time.Now().After(end) {
 				return string(out)
 			}
 		}
@@ -165,10 +169,12 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 	bin, port := t.TempDir(), s.port()
 	for name, script := range map[string]string{
 		"redis-cli": fmt.Sprintf("exec %s --no-raw -p %s \"$@\"", redisCLI, port),
-		"fbfkv": fmt.Sprintf("case $1 in backup) shift; set -- backup 127.0.0.1:%s \"$@\";; export|stream) set -- \"$@\" 127.0.0.1:%[1]s;; esac\nexec %s \"$@\"",
+		"fbfkv": fmt.Sprintf("case $1 in backup) shift; set -- backup 127.0.0.1:%s \"$@\";; "+
+			"export|stream) set -- \"$@\" 127.0.0.1:%[1]s;; esac\nexec %s \"$@\"",
 			port, program),
 	} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"),
+			0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +182,8 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 	if err := os.Symlink(s.dir+"-backups", filepath.Join(dir, "fbfkv-data-backups")); err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text),
+		-1) {
 		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			command, want, _ := strings.Cut(part, "\n")
 			steps++
@@ -225,7 +232,8 @@ func TestDocsShowTheExamples(t *testing.T) {
 			}
 			for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 				shown[language]++
-				if !strings.Contains(indent.ReplaceAllString(string(source), ""), indent.ReplaceAllString(m[1], "")) {
+				if !strings.Contains(indent.ReplaceAllString(string(source), ""),
+					indent.ReplaceAllString(m[1], "")) {
 					t.Errorf("an excerpt in %s is not in %s", page, file)
 				}
 			}
@@ -383,7 +391,8 @@ func TestReliabilityIsTrue(t *testing.T) {
 // and those that take a broken disk or a full memory.
 func TestErrorGuide(t *testing.T) {
 	t.Parallel()
-	codes := map[string]bool{"OOM": true, "MISCONF": true, "LOADING": true, "NOAUTH": true, "WRONGPASS": true, "NOPERM": true}
+	codes := map[string]bool{"OOM": true, "MISCONF": true, "LOADING": true, "NOAUTH": true, "WRONGPASS": true,
+		"NOPERM": true}
 	dialogues, _ := filepath.Glob("testdata/*.dialogue")
 	for _, dialogue := range dialogues {
 		text, err := os.ReadFile(dialogue)

@@ -17,7 +17,8 @@ func TestDuplicatesAtOnce(t *testing.T) {
 	t.Parallel()
 	const connections, pipelines, length = 50, 8, 32
 	s := startServer(t, "--appendfsync", "everysec")
-	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
+	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR",
+		"0.000000001"); r != "+OK" {
 		t.Fatal(r)
 	}
 	for _, prefix := range []string{"exact:", "approx:"} {
@@ -64,7 +65,8 @@ func (y *tally) sendPipeline(t *testing.T, c *redis.Client, prefix string, first
 			replies[one] = pipeline.Do(context.Background(), "CINCR", prefix+"hot", one, "WITHSTATUS")
 			replies[two] = pipeline.Do(context.Background(), "CINCR", prefix+"hotter", one, "WITHSTATUS")
 		} else {
-			replies[one] = pipeline.Do(context.Background(), "CMINCRBY", one, 2, prefix+"hot", 1, prefix+"hotter", 1, "WITHSTATUS")
+			replies[one] = pipeline.Do(context.Background(), "CMINCRBY", one, 2, prefix+"hot", 1,
+				prefix+"hotter", 1, "WITHSTATUS")
 		}
 	}
 	if _, err := pipeline.Exec(context.Background()); err != nil {

@@ -48,7 +48,8 @@ func TestClientReadmes(t *testing.T) {
 	for directory, run := range map[string]func(t *testing.T, program string) *exec.Cmd{
 		"go": func(t *testing.T, program string) *exec.Cmd {
 			binary := filepath.Join(t.TempDir(), "program")
-			if out, err := exec.Command("go", "build", "-C", "../clients/go", "-o", binary, program).CombinedOutput(); err != nil {
+			if out, err := exec.Command("go", "build", "-C", "../clients/go", "-o", binary,
+				program).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			return exec.Command(binary)
@@ -87,7 +88,8 @@ func TestClientReadmes(t *testing.T) {
 			if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := run(t, program).CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "1") {
+			if out, err := run(t, program).CombinedOutput(); err != nil ||
+				!strings.HasPrefix(string(out), "1") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			s.dial().want(`"1"`, "GET", "page:home")

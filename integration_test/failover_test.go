@@ -15,10 +15,11 @@ import (
 	"time"
 )
 
-// TestFailovers counts with every client for clusters side by side while a leader is killed, another one freezes, and
-// other servers take the place of a shard's nodes, its leader among them. Each operation has an opid and is sent until it
-// is answered. In the end every counter is the number of its operations, whose answers were 1 to n, and each opid that is
-// sent again gets the answer that it got before. More faults, and more at once, are simulated (internal/sim); this is
+// TestFailovers counts with every client for clusters side by side while a leader is killed,
+// another one freezes, and other servers take the place of a shard's nodes, its leader among them.
+// Each operation has an opid and is sent until it is answered. In the end every counter is the
+// number of its operations, whose answers were 1 to n, and each opid that is sent again gets the
+// answer that it got before. More faults, and more at once, are simulated (internal/sim); this is
 // about clients and signals.
 func TestFailovers(t *testing.T) {
 	t.Parallel()
@@ -31,10 +32,12 @@ func TestFailovers(t *testing.T) {
 	if !strings.Contains(nodes, "[OK] All 16384 slots covered.") || strings.Contains(nodes, "WARNING") {
 		t.Errorf("redis-cli --cluster check:\n%s", nodes)
 	}
-	if info := redisCLI(t, "--cluster", "info", f.all[0].address()); !strings.Contains(info, "in 2 masters.") {
+	if info := redisCLI(t, "--cluster", "info", f.all[0].address()); !strings.Contains(info,
+		"in 2 masters.") {
 		t.Errorf("redis-cli --cluster info:\n%s", info)
 	}
-	if call := redisCLI(t, "--cluster", "call", f.all[0].address(), "PING"); strings.Count(call, ": PONG") != len(f.all) {
+	if call := redisCLI(t, "--cluster", "call", f.all[0].address(), "PING"); strings.Count(call,
+		": PONG") != len(f.all) {
 		t.Errorf("redis-cli --cluster call:\n%s", call)
 	}
 }
@@ -49,7 +52,8 @@ type failovers struct {
 
 // startFailovers starts so many nodes, three for each shard, and the clients.
 func startFailovers(t *testing.T, nodes int) *failovers {
-	f := &failovers{t: t, all: startCluster(t, nodes, "--cluster-node-timeout", "2000")} // on a busy machine: no failovers but ours
+	// on a busy machine: no failovers but ours
+	f := &failovers{t: t, all: startCluster(t, nodes, "--cluster-node-timeout", "2000")}
 	f.shards = byShard(t, f.all...)
 	changeTables(t, f.all[0], "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
 	var starting sync.WaitGroup
@@ -109,7 +113,8 @@ func (f *failovers) freeze() {
 func (f *failovers) renew() {
 	fresh := startNodes(f.t, len(f.shards[0]), "--cluster-node-timeout", "2000")
 	for i, old := range f.shards[0] {
-		operate(f.t, 0, "has caught up and votes", "replace", f.shards[1][0].address(), old.address(), fresh[i].address())
+		operate(f.t, 0, "has caught up and votes", "replace", f.shards[1][0].address(), old.address(),
+			fresh[i].address())
 		if code := old.exitCode(); code != 0 {
 			f.t.Errorf("the node that was replaced ends with %d:\n%s", code, old.log)
 		}
@@ -183,14 +188,16 @@ func (l *clientLoad) check(t *testing.T, all []*server) {
 		}
 		for again := range slices.Chunk(ops, 500) {
 			replies := ask(again)
-			for tries := 0; tries < 20 && slices.ContainsFunc(replies, otherLeads); tries++ { // on a busy machine
+			// on a busy machine
+			for tries := 0; tries < 20 && slices.ContainsFunc(replies, otherLeads); tries++ {
 				c.Close()
 				c = holderOf(t, key, all...).dial()
 				replies = ask(again)
 			}
 			for i, op := range again {
 				if got := replies[i]; got != ":"+op.value {
-					t.Errorf("%s: %s %s was answered %s, and is answered %s again", l.name, key, op.opid, op.value, got)
+					t.Errorf("%s: %s %s was answered %s, and is answered %s again", l.name, key, op.opid,
+						op.value, got)
 				}
 				seen[op.value] = true
 			}
@@ -200,7 +207,8 @@ func (l *clientLoad) check(t *testing.T, all []*server) {
 				t.Errorf("%s: none of %d operations on %s was answered %d", l.name, len(ops), key, i)
 			}
 		}
-		if got := c.do("CGET", key); got != ":"+strconv.Itoa(len(ops)) && !(l.aborted && got == ":"+strconv.Itoa(len(ops)+1)) {
+		if got := c.do("CGET", key); got != ":"+strconv.Itoa(len(ops)) &&
+			!(l.aborted && got == ":"+strconv.Itoa(len(ops)+1)) {
 			t.Errorf("%s: %d operations on %s were answered, and it is %s", l.name, len(ops), key, got)
 		}
 		c.Close()
@@ -210,7 +218,9 @@ func (l *clientLoad) check(t *testing.T, all []*server) {
 
 // otherLeads reports whether a reply says that the node that was asked does not lead the key's shard.
 func otherLeads(reply string) bool {
-	return slices.ContainsFunc([]string{"-MOVED ", "-TRYAGAIN ", "-CLUSTERDOWN "}, func(code string) bool { return strings.HasPrefix(reply, code) })
+	return slices.ContainsFunc([]string{"-MOVED ", "-TRYAGAIN ", "-CLUSTERDOWN "}, func(code string) bool {
+		return strings.HasPrefix(reply, code)
+	})
 }
 
 // loadStart starts a load.
@@ -233,11 +243,14 @@ func clientLoads(t *testing.T) (starts []loadStart) {
 		}})
 	}
 	for _, p := range packageDrivers {
-		starts = append(starts, loadStart{"package " + p.name, func(t *testing.T, all []*server, l *clientLoad) {
-			l.drive(t, startDriver(t, p.command(t), strings.Join(addresses(all...), ","), 2*time.Second, 2*patience))
-		}})
+		starts = append(starts,
+			loadStart{"package " + p.name, func(t *testing.T, all []*server, l *clientLoad) {
+				l.drive(t, startDriver(t, p.command(t), strings.Join(addresses(all...), ","), 2*time.Second,
+					2*patience))
+			}})
 	}
-	return append(starts, loadStart{"plain", func(t *testing.T, all []*server, l *clientLoad) { l.follow(t, all) }})
+	return append(starts,
+		loadStart{"plain", func(t *testing.T, all []*server, l *clientLoad) { l.follow(t, all) }})
 }
 
 // counted is what a program prints of an operation; what the library prints may come before it, without
@@ -281,7 +294,8 @@ func (l *clientLoad) drive(t *testing.T, d *driver) {
 	var enough atomic.Bool
 	var workers sync.WaitGroup
 	prefix := strings.ReplaceAll(l.name, " ", ":")
-	for _, keys := range [][]string{{prefix + ":one"}, {prefix + ":1", prefix + ":2", prefix + ":3", prefix + ":4"}} {
+	for _, keys := range [][]string{{prefix + ":one"}, {prefix + ":1", prefix + ":2", prefix + ":3", prefix +
+		":4"}} {
 		workers.Go(func() {
 			for ; !enough.Load(); time.Sleep(100 * time.Millisecond) { // others need the processor
 				var ops []string
@@ -295,7 +309,8 @@ func (l *clientLoad) drive(t *testing.T, d *driver) {
 					answers = (<-d.begin("doall", "", 0, ops...)).Results
 				}
 				for i, op := range ops {
-					if f := strings.Fields(op); len(f) == 4 && len(answers) == len(ops) && answers[i].Value != "" {
+					if f := strings.Fields(op); len(f) == 4 && len(answers) == len(ops) &&
+						answers[i].Value != "" {
 						l.note(keys[i], f[2], answers[i].Value)
 					} else {
 						t.Errorf("%s: %q: %+v", l.name, op, answers)
@@ -308,12 +323,13 @@ func (l *clientLoad) drive(t *testing.T, d *driver) {
 	l.end = func() { enough.Store(true); workers.Wait() }
 }
 
-// TestThreadsReadTheirOwnAnswers: after a node was away for a moment, redis-py's cluster client of 4.3 hands a
-// connection to two threads. The package for Python does not let it.
+// TestThreadsReadTheirOwnAnswers: after a node was away for a moment, redis-py's cluster client of
+// 4.3 hands a connection to two threads. The package for Python does not let it.
 func TestThreadsReadTheirOwnAnswers(t *testing.T) {
 	t.Parallel()
 	all := startCluster(t, 3)
-	d := startDriver(t, withArgs(pythonScript("clients/python/driver.py"), "sync")(t), strings.Join(addresses(all...), ","), 2*time.Second, 2*patience)
+	d := startDriver(t, withArgs(pythonScript("clients/python/driver.py"), "sync")(t),
+		strings.Join(addresses(all...), ","), 2*time.Second, 2*patience)
 	var enough atomic.Bool
 	var threads sync.WaitGroup
 	for i := range 16 {

@@ -127,7 +127,9 @@ func TestExpiry(t *testing.T) {
 		}
 	}
 	c.want("+OK", "SET", "stays", "1")
-	eventually(t, patience, "the keys of 200 ms are counted no more", func() bool { return c.do("DBSIZE") == ":21" })
+	eventually(t, patience, "the keys of 200 ms are counted no more", func() bool {
+		return c.do("DBSIZE") == ":21"
+	})
 	for i := range 20 {
 		key := fmt.Sprintf("k200-%d", i)
 		c.want("$-1", "GET", key)

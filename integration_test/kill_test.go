@@ -38,10 +38,12 @@ func TestKillPoints(t *testing.T) {
 	for _, fsync := range []string{"always", "everysec", "no"} {
 		t.Run(fsync, func(t *testing.T) {
 			t.Parallel()
-			s := &server{t: t, dir: t.TempDir(), args: []string{"--appendfsync", fsync, "--port", fixedPort(t)}, program: armed}
+			s := &server{t: t, dir: t.TempDir(),
+				args: []string{"--appendfsync", fsync, "--port", fixedPort(t)}, program: armed}
 			t.Cleanup(s.cleanup)
 			s.start()
-			if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
+			if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR",
+				"0.000000001"); r != "+OK" {
 				t.Fatal(r)
 			}
 			k := &retriers{s: s, sums: make(map[string]int64), stop: make(chan struct{})}
@@ -89,7 +91,8 @@ func fixedPort(t *testing.T) string {
 // killPointsOnce builds the program once more, with its kill points, beside the one under test.
 var killPointsOnce = sync.OnceValues(func() (path string, err error) {
 	path = program + "-killpoints"
-	out, err := exec.Command("go", "build", "-tags", "killpoints", "-o", path, "github.com/fbfkv/fbfkv/cmd/fbfkv").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags", "killpoints", "-o", path,
+		"github.com/fbfkv/fbfkv/cmd/fbfkv").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%v\n%s", err, out)
 	}

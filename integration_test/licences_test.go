@@ -43,8 +43,10 @@ func TestNotice(t *testing.T) {
 	if err != nil || licenceOf(string(text)) != licences[0].name {
 		t.Errorf("LICENSE: %v", err)
 	}
-	for _, client := range []string{"node", "python"} { // npm and pip pack what is in the package's directory; Go adds it
-		if copied, err := os.ReadFile("../clients/" + client + "/LICENSE"); err != nil || string(copied) != string(text) {
+	// npm and pip pack what is in the package's directory; Go adds it
+	for _, client := range []string{"node", "python"} {
+		if copied, err := os.ReadFile("../clients/" + client + "/LICENSE"); err != nil ||
+			string(copied) != string(text) {
 			t.Errorf("clients/%s/LICENSE is not LICENSE: %v", client, err)
 		}
 	}
@@ -52,11 +54,13 @@ func TestNotice(t *testing.T) {
 
 // notice makes the text of NOTICE.
 func notice(t *testing.T) string {
-	modules := map[string]string{"the Go standard library": runtime.GOROOT(), "uPlot (of the status page)": "../cmd/fbfkv/internal/monitor/page/uplot"}
+	modules := map[string]string{"the Go standard library": runtime.GOROOT(),
+		"uPlot (of the status page)": "../cmd/fbfkv/internal/monitor/page/uplot"}
 	for _, system := range []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"} {
 		goos, goarch, _ := strings.Cut(system, "/")
 		for _, cgo := range []string{"0", "1"} {
-			cmd := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}`, "./cmd/fbfkv")
+			cmd := exec.Command("go", "list", "-deps", "-f",
+				`{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}`, "./cmd/fbfkv")
 			cmd.Dir = ".."
 			cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED="+cgo)
 			out, err := cmd.Output()
@@ -137,9 +141,12 @@ func wholeLicence(t *testing.T, path, text string) string {
 // compose writes the modules, then each text once.
 func compose(byText map[string][]string, modules map[string]string) string {
 	var out strings.Builder
-	out.WriteString("fbfkv\nCopyright the fbfkv authors\n\nLicensed under the Apache License, Version 2.0: see LICENSE.\n\n" +
-		"The program is linked with the modules below. Those without a text of their own are under the Apache License,\n" +
-		"Version 2.0, too. All are used as they are published: the source of each is where its name says, in the version that\n" +
+	out.WriteString("fbfkv\nCopyright the fbfkv authors\n\nLicensed under the Apache License, Version " +
+		"2.0: see LICENSE.\n\n" +
+		"The program is linked with the modules below. Those without a text of their own are under the " +
+		"Apache License,\n" +
+		"Version 2.0, too. All are used as they are published: the source of each is where its name says, " +
+		"in the version that\n" +
 		"`go version -m fbfkv` tells. A test keeps this file as it is (TestNotice in integration_test).\n\n")
 	for _, path := range sorted(modules) {
 		fmt.Fprintf(&out, "- %s\n", path)

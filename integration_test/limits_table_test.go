@@ -25,8 +25,10 @@ func TestLimits(t *testing.T) {
 		head := fmt.Sprintf("*%d\r\n$4\r\nPING\r\n", n/part+1)
 		return head + strings.Repeat(fmt.Sprintf("$%d\r\n%s\r\n", part, x(part)), n/part)
 	}
-	s := startServer(t, "--client-query-buffer-limit", "4mb", "--filter-maxmemory", "24mb", "--appendfsync", "everysec")
-	s.dial().want("+OK", "CTABLE", "CREATE", "small", "PREFIX", "small:", "MAXMEMORY", "1048576", "MODE", "APPROX")
+	s := startServer(t, "--client-query-buffer-limit", "4mb", "--filter-maxmemory", "24mb", "--appendfsync",
+		"everysec")
+	s.dial().want("+OK", "CTABLE", "CREATE", "small", "PREFIX", "small:", "MAXMEMORY", "1048576", "MODE",
+		"APPROX")
 	for _, l := range []struct {
 		name, within, beyond string
 		answer               string // to within, or its beginning
@@ -36,16 +38,22 @@ func TestLimits(t *testing.T) {
 		{"argument", frame("ECHO", x(1<<20)), "*2\r\n$4\r\nECHO\r\n$1048577\r\n", `"xxx`, protocol + "invalid bulk length"},
 		{"command", request(3 << 20), request(5 << 20), "-ERR wrong number", protocol + "too big request"},
 		{"inline", "ECHO " + x(65536-7) + "\r\n", "ECHO " + x(65536) + "\r\n", `"xxx`, protocol + "too big inline request"},
-		{"key", frame("CINCRBY", x(65536), "op", "1"), frame("CINCRBY", x(65537), "op", "1"), ":1", "-ERR key must be 1 to 65536 bytes"},
-		{"opid", frame("CINCRBY", "k", x(512), "1"), frame("CINCRBY", "k", x(513), "1"), ":1", "-ERR opid must be 1 to 512 bytes"},
+		{"key", frame("CINCRBY", x(65536), "op", "1"), frame("CINCRBY", x(65537), "op", "1"), ":1",
+			"-ERR key must be 1 to 65536 bytes"},
+		{"opid", frame("CINCRBY", "k", x(512), "1"), frame("CINCRBY", "k", x(513), "1"), ":1",
+			"-ERR opid must be 1 to 512 bytes"},
 		{"keys", keys(65536), keys(65537), "+OK", "-ERR too many keys in one command"},
-		{"table name", frame("CTABLE", "CREATE", x(128), "PREFIX", "n:"), frame("CTABLE", "CREATE", x(129), "PREFIX", "m:"), "+OK",
+		{"table name", frame("CTABLE", "CREATE", x(128), "PREFIX", "n:"),
+			frame("CTABLE", "CREATE", x(129), "PREFIX", "m:"), "+OK",
 			"-ERR invalid option: a table's name must be 1 to 128 bytes"},
 		{"filter memory, table", frame("CTABLE", "CREATE", "t", "PREFIX", "t:", "CAPACITY", "1000"),
-			frame("CTABLE", "CREATE", "u", "PREFIX", "u:", "CAPACITY", "100000000"), "+OK", "-OOM filter memory limit reached"},
-		{"filter memory, ALTER", frame("CTABLE", "ALTER", "t", "CAPACITY", "2000"), frame("CTABLE", "ALTER", "t", "CAPACITY", "100000000"),
+			frame("CTABLE", "CREATE", "u", "PREFIX", "u:", "CAPACITY", "100000000"), "+OK",
+			"-OOM filter memory limit reached"},
+		{"filter memory, ALTER", frame("CTABLE", "ALTER", "t", "CAPACITY", "2000"),
+			frame("CTABLE", "ALTER", "t", "CAPACITY", "100000000"),
 			"+OK", "-OOM filter memory limit reached"},
-		{"filter memory, filter", frame("FBF.RESERVE", "f", "CAPACITY", "1000"), frame("FBF.RESERVE", "g", "CAPACITY", "100000000"),
+		{"filter memory, filter", frame("FBF.RESERVE", "f", "CAPACITY", "1000"),
+			frame("FBF.RESERVE", "g", "CAPACITY", "100000000"),
 			"+OK", "-OOM sketches and filter keys have their half of filter-maxmemory"},
 	} {
 		c := s.dial()
@@ -91,7 +99,8 @@ func TestLimitOfTableMemory(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--appendfsync", "everysec", "--partitions", "1")
 	c := s.dial()
-	c.want("+OK", "CTABLE", "CREATE", "small", "PREFIX", "small:", "MAXMEMORY", "1048576", "MODE", "APPROX", "OVERLOAD", "REFUSE")
+	c.want("+OK", "CTABLE", "CREATE", "small", "PREFIX", "small:", "MAXMEMORY", "1048576", "MODE", "APPROX",
+		"OVERLOAD", "REFUSE")
 	applied, refused := 0, 0
 	for i := 0; refused == 0 && i < 2_000_000; i += 1000 {
 		var pipeline strings.Builder

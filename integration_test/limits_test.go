@@ -45,7 +45,8 @@ func TestPassword(t *testing.T) {
 	const noAuth = "-NOAUTH Authentication required."
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled."
 	c := s.dial()
-	for _, command := range [][]string{{"PING"}, {"CINCRBY", "k", "op", "1"}, {"INFO"}, {"CONFIG", "GET", "*"}, {"SHUTDOWN"}, {"FLUSHALL"}} {
+	for _, command := range [][]string{{"PING"}, {"CINCRBY", "k", "op", "1"}, {"INFO"}, {"CONFIG", "GET",
+		"*"}, {"SHUTDOWN"}, {"FLUSHALL"}} {
 		c.want(noAuth, command...)
 	}
 	c.want(wrong, "AUTH", "guess")
@@ -118,7 +119,8 @@ func TestLargeValues(t *testing.T) {
 	c.want(`"`+strings.Repeat("x", 1<<20)+`"`, "ECHO", strings.Repeat("x", 1<<20))
 	many := []string{"CMINCRBY", "tx", "1000"}
 	for i := range 1000 {
-		many = append(many, "key-"+strings.Repeat("x", 1000)+string(rune('0'+i%10))+strings.Repeat("y", i), "1")
+		many = append(many, "key-"+strings.Repeat("x", 1000)+string(rune('0'+i%10))+strings.Repeat("y", i),
+			"1")
 	}
 	if got := c.do(many...); strings.Count(got, ":1") != 1000 {
 		t.Errorf("CMINCRBY of 1000 keys: %.100s", got)

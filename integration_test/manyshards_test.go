@@ -14,13 +14,15 @@ import (
 // clusterClient is a client of a cluster that knows some of its nodes. Unless told to ask sooner, it goes
 // on trying a leader that is gone for a minute.
 func clusterClient(t testing.TB, of ...*server) *redis.ClusterClient {
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(of...), MaxRedirects: 16, MaxRetryBackoff: 200 * time.Millisecond,
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(of...), MaxRedirects: 16,
+		MaxRetryBackoff:            200 * time.Millisecond,
 		ClusterStateReloadInterval: 500 * time.Millisecond})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// countsEverywhere adds 1 under an opid to many keys, so that all shards have some, and expects a value of each.
+// countsEverywhere adds 1 under an opid to many keys, so that all shards have some, and expects a
+// value of each.
 func countsEverywhere(t testing.TB, c *redis.ClusterClient, opid string, want int) {
 	t.Helper()
 	for i := range 32 {
@@ -45,9 +47,9 @@ func shardsOf(t testing.TB, s *server) (ids []string) {
 	return ids
 }
 
-// TestManyShards makes two shards while the command is killed, loses a leader and a majority of one of
-// them, which the other does not notice, and adds and ends a shard. A table is created meanwhile: without the majority
-// the answer is TRYAGAIN, and all shards have it in the end.
+// TestManyShards makes two shards while the command is killed, loses a leader and a majority of one
+// of them, which the other does not notice, and adds and ends a shard. A table is created
+// meanwhile: without the majority the answer is TRYAGAIN, and all shards have it in the end.
 func TestManyShards(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 6)
@@ -106,10 +108,13 @@ func TestManyShards(t *testing.T) {
 	rest[0].start()
 	countsEverywhere(t, c, "c", 3)
 	for _, shard := range shards { // also without being asked again
-		eventually(t, patience, "the shard has the table", func() bool { return slices.Contains(tablesOf(t, leaderOf(t, shard...)), "late") })
+		eventually(t, patience, "the shard has the table", func() bool {
+			return slices.Contains(tablesOf(t, leaderOf(t, shard...)), "late")
+		})
 	}
 	eventually(t, patience, "a replica answers for the table", func() bool {
-		_, err := redisAsk(without(one, leaderOf(t, one...))[0], "CTABLE", "CREATE", "late", "PREFIX", "late:")
+		_, err := redisAsk(without(one, leaderOf(t, one...))[0], "CTABLE", "CREATE", "late", "PREFIX",
+			"late:")
 		return err == nil
 	})
 

@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var moveCount = flag.Int("cluster.moves", 2, "how often TestPartitionsMove has partitions move and kills something meanwhile")
+var moveCount = flag.Int("cluster.moves", 2, "how often TestPartitionsMove has partitions move and kills "+
+	"something meanwhile")
 
 // moveLoad counts on many keys until it is stopped. Every operation is sent until it is answered.
 type moveLoad struct {
@@ -89,8 +90,8 @@ func (l *moveLoad) slow() time.Duration {
 	return slowest.Round(time.Millisecond)
 }
 
-// check ends the load: each counter is what was acknowledged, and every operation that is sent again is answered
-// as it was.
+// check ends the load: each counter is what was acknowledged, and every operation that is sent
+// again is answered as it was.
 func (l *moveLoad) check() {
 	l.t.Helper()
 	l.stop()
@@ -149,9 +150,9 @@ func (h *handOvers) take(all ...*server) {
 	slices.Sort(h.ms)
 }
 
-// TestPartitionsMove moves partitions to a shard that is new, and back until that is empty, under load, while what
-// takes part is killed: the leaders of both shards, a replica of the target, the command. Every operation counts
-// once, and a command that is run again comes to the same end.
+// TestPartitionsMove moves partitions to a shard that is new, and back until that is empty, under
+// load, while what takes part is killed: the leaders of both shards, a replica of the target, the
+// command. Every operation counts once, and a command that is run again comes to the same end.
 func TestPartitionsMove(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 6)
@@ -171,7 +172,8 @@ func TestPartitionsMove(t *testing.T) {
 	operate(t, 0, "in place", "rebalance", any)
 	operate(t, 0, "nothing is to be moved", "rebalance", any)
 	times.take(all...)
-	t.Logf("4 partitions have moved in %v, out of reach for %v ms; the slowest operation took %v", time.Since(began).Round(time.Millisecond), times.ms, l.slow())
+	t.Logf("4 partitions have moved in %v, out of reach for %v ms; the slowest operation took %v",
+		time.Since(began).Round(time.Millisecond), times.ms, l.slow())
 	if out, _ := fbfkv(t, "cluster", "status", any); !strings.Contains(out, "partitions 4-7, slots") {
 		t.Errorf("the partitions are elsewhere:\n%s", out)
 	}
@@ -179,7 +181,8 @@ func TestPartitionsMove(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	victims := []string{"the leader of the source", "the leader of the target", "another replica of the target", "the command"}
+	victims := []string{"the leader of the source", "the leader of the target",
+		"another replica of the target", "the command"}
 	for round := range *moveCount {
 		args, source, target := []string{"rebalance", any}, one, two
 		if round%2 == 0 {
@@ -225,38 +228,48 @@ func TestPartitionsMove(t *testing.T) {
 		operate(t, 0, "is no longer a member", "remove-node", any, s.address())
 	}
 	times.take(all...)
-	t.Logf("%d moves, out of reach for %d ms in the median, at most %d ms", len(times.ms), times.ms[len(times.ms)/2], times.ms[len(times.ms)-1])
+	t.Logf("%d moves, out of reach for %d ms in the median, at most %d ms", len(times.ms),
+		times.ms[len(times.ms)/2], times.ms[len(times.ms)-1])
 	l.check()
-	eventually(t, patience, "all are well", func() bool { _, code := fbfkv(t, "cluster", "status", any); return code == 0 })
+	eventually(t, patience, "all are well", func() bool {
+		_, code := fbfkv(t, "cluster", "status", any)
+		return code == 0
+	})
 }
 
-// TestMoveWithoutLeader: a move to a shard that has no leader is waited for no longer than the command was told; a
-// partition on its way there cannot be sent elsewhere; and when the shard has a leader again, the move goes on.
+// TestMoveWithoutLeader: a move to a shard that has no leader is waited for no longer than the
+// command was told; a partition on its way there cannot be sent elsewhere; and when the shard has a
+// leader again, the move goes on.
 func TestMoveWithoutLeader(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
 	any := all[0].address()
 	operate(t, 1, "is not a number of replicas", "create", "--replicas=-1", any)
-	operate(t, 0, "is complete", append([]string{"create", "--replicas", "0", "--partitions", "4"}, addresses(all...)...)...)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "0", "--partitions", "4"},
+		addresses(all...)...)...)
 	ids := shardsOf(t, all[0])
 	if len(ids) != 3 {
 		t.Fatalf("three nodes without replicas are the shards %v", ids)
 	}
 	all[2].kill()
-	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
+	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0",
+		"--to", ids[2], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[1], any)
 	operate(t, 1, "; it waits for a leader", "status", any)
 	// It can be taken back, and goes anywhere then.
 	operate(t, 0, "taken back: partition 0\n", "move", "--partitions", "0-3", "--cancel", any)
 	operate(t, 0, "none of these partitions is on its way", "move", "--partitions", "0-3", "--cancel", any)
-	if _, code := fbfkv(t, "cluster", "move", any, "--partitions", "0", "--cancel", "--to", ids[1]); code == 0 {
+	if _, code := fbfkv(t, "cluster", "move", any, "--partitions", "0", "--cancel", "--to",
+		ids[1]); code == 0 {
 		t.Error("a partition is to move and to stay")
 	}
-	operate(t, 0, "partition 0 is in the shard "+ids[1][:8]+": 1 of 1\nall partitions are in place", "move", "--partitions", "0", "--to", ids[1], any)
+	operate(t, 0, "partition 0 is in the shard "+ids[1][:8]+": 1 of 1\nall partitions are in place", "move",
+		"--partitions", "0", "--to", ids[1], any)
 	operate(t, 0, "in place", "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "cannot be replaced", "status", any)
-	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
+	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0",
+		"--to", ids[2], any)
 	all[2].start()
 	operate(t, 0, "", "move", "--partitions", "0", "--to", ids[2], any) // it may be there already
 	operate(t, 0, "nothing is to be moved", "move", "--partitions", "0", "--to", ids[2], any)

@@ -28,7 +28,8 @@ type named struct {
 func startNamed(t *testing.T, mounted string, args map[string][]string) *named {
 	t.Helper()
 	h := newHosts(t, 1)
-	n := &named{t: t, space: h.namespace(0), conf: filepath.Join(t.TempDir(), "fbfkv.conf"), at: map[string]string{}, nodes: map[string]*server{}}
+	n := &named{t: t, space: h.namespace(0), conf: filepath.Join(t.TempDir(), "fbfkv.conf"),
+		at: map[string]string{}, nodes: map[string]*server{}}
 	image, err := os.ReadFile("../packaging/docker/fbfkv.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +43,8 @@ func startNamed(t *testing.T, mounted string, args map[string][]string) *named {
 	}
 	n.writeHosts()
 	for _, name := range slices.Sorted(maps.Keys(args)) {
-		s := &server{t: t, dir: t.TempDir(), namespace: n.space, args: append([]string{n.conf}, args[name]...)}
+		s := &server{t: t, dir: t.TempDir(), namespace: n.space,
+			args: append([]string{n.conf}, args[name]...)}
 		n.nodes[name] = s
 		n.start(name)
 		t.Cleanup(s.cleanup)
@@ -53,7 +55,8 @@ func startNamed(t *testing.T, mounted string, args map[string][]string) *named {
 // start starts a node on the address that its name has.
 func (n *named) start(name string) {
 	n.t.Helper()
-	n.nodes[name].start("--bind", n.at[name], "--metrics-addr", n.at[name]+":9379", "--port", "6379", "--log-format", "text")
+	n.nodes[name].start("--bind", n.at[name], "--metrics-addr", n.at[name]+":9379", "--port", "6379",
+		"--log-format", "text")
 }
 
 // writeHosts tells the nodes the addresses of all. It writes the file that processes have mounted.
@@ -109,10 +112,12 @@ func TestComposeFile(t *testing.T) {
 	for _, words := range list(t, string(file), "command")[:3] {
 		args[words[len(words)-1]] = words
 	}
-	if out, code := fbfkv(t, "--check-config", "../packaging/docker/cluster.conf"); code == 0 || !strings.Contains(out, "placeholder") {
+	if out, code := fbfkv(t, "--check-config", "../packaging/docker/cluster.conf"); code == 0 ||
+		!strings.Contains(out, "placeholder") {
 		t.Errorf("the placeholder of the secret: %d, %s", code, out)
 	}
-	n := startNamed(t, strings.Replace(string(settings), "choose-a-secret-of-the-nodes", strings.Repeat("5", 64), 1), args)
+	n := startNamed(t, strings.Replace(string(settings), "choose-a-secret-of-the-nodes",
+		strings.Repeat("5", 64), 1), args)
 	create := list(t, string(file), "entrypoint")[0]
 	for _, want := range []string{"is complete", "exists already"} {
 		if out, code := n.run("secret", program, create[1:]...); code != 0 || !strings.Contains(out, want) {
@@ -156,11 +161,13 @@ func TestKubernetesManifests(t *testing.T) {
 		pod, _, _ := strings.Cut(name, ".")
 		words := strings.Join(list(t, text[0], "args")[0], " ")
 		args[name] = strings.Fields(strings.NewReplacer("$(POD_NAME)", pod, "$(POD_NAMESPACE)", "default",
-			" --dir /data/fbfkv", "", " --log-format json", "").Replace(words)) // the test's directory and log are its own
+			// the test's directory and log are its own
+			" --dir /data/fbfkv", "", " --log-format json", "").Replace(words))
 	}
 	n := startNamed(t, "requirepass the-password\ncluster-secret 0123456789abcdef0123456789abcdef\n", args)
 	for _, want := range []string{"is complete", "exists already"} {
-		if out, code := n.run("the-password", program, job[1:]...); code != 0 || !strings.Contains(out, want) {
+		if out, code := n.run("the-password", program, job[1:]...); code != 0 ||
+			!strings.Contains(out, want) {
 			t.Fatalf("the job: %d, want %q\n%s", code, want, out)
 		}
 	}
@@ -193,7 +200,10 @@ func TestKubernetesManifests(t *testing.T) {
 		n.at[name] = fmt.Sprintf("127.0.2.%d", i+1)
 		n.writeHosts()
 		n.start(name)
-		eventually(t, patience, name+" is back", func() bool { out, code = status("fbfkv-c-2.fbfkv-nodes"); return code == 0 })
+		eventually(t, patience, name+" is back", func() bool {
+			out, code = status("fbfkv-c-2.fbfkv-nodes")
+			return code == 0
+		})
 		if !strings.Contains(out, name+".default.svc:6379") {
 			t.Errorf("the cluster knows %s by another name:\n%s", name, out)
 		}

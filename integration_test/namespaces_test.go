@@ -33,7 +33,8 @@ func newHosts(t testing.TB, n int) *hosts {
 	h := &hosts{t: t, n: n}
 	for tries := 0; ; tries++ { // somebody else may have the same
 		number := rand.IntN(1 << 16)
-		h.bridge, h.subnet = fmt.Sprintf("fbfkv%04x", number), fmt.Sprintf("10.%d.%d", 64+number>>8%64, number&255)
+		h.bridge, h.subnet = fmt.Sprintf("fbfkv%04x", number),
+			fmt.Sprintf("10.%d.%d", 64+number>>8%64, number&255)
 		out, err := exec.Command("ip", "link", "add", h.bridge, "type", "bridge").CombinedOutput()
 		if err == nil {
 			break
@@ -52,9 +53,11 @@ func newHosts(t testing.TB, n int) *hosts {
 		space, outside := h.namespace(i), fmt.Sprintf("%s.%d", h.bridge, i)
 		h.run("ip", "netns", "add", space)
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", space).Run() })
-		h.run("ip", "link", "add", outside, "master", h.bridge, "type", "veth", "peer", "name", "eth0", "netns", space)
+		h.run("ip", "link", "add", outside, "master", h.bridge, "type", "veth", "peer", "name", "eth0",
+			"netns", space)
 		h.run("ip", "link", "set", outside, "up")
-		for _, args := range []string{"addr add " + h.address(i) + "/24 dev eth0", "link set eth0 up", "link set lo up"} {
+		for _, args := range []string{"addr add " + h.address(i) + "/24 dev eth0", "link set eth0 up",
+			"link set lo up"} {
 			h.run("ip", append([]string{"-n", space}, strings.Fields(args)...)...)
 		}
 	}
@@ -74,7 +77,8 @@ func (h *hosts) run(name string, args ...string) {
 	}
 }
 
-// drop drops packets at a host: a chain, what is before the others' addresses, and more that packets must match.
+// drop drops packets at a host: a chain, what is before the others' addresses, and more that
+// packets must match.
 func (h *hosts) drop(i int, chain, which string, others []int, more ...string) {
 	h.t.Helper()
 	var list []string
@@ -82,7 +86,8 @@ func (h *hosts) drop(i int, chain, which string, others []int, more ...string) {
 		list = append(list, h.address(other))
 	}
 	rule := append([]string{"-A", chain, which, strings.Join(list, ",")}, more...)
-	h.run("ip", append(append([]string{"netns", "exec", h.namespace(i), "iptables", "-w"}, rule...), "-j", "DROP")...)
+	h.run("ip", append(append([]string{"netns", "exec", h.namespace(i), "iptables", "-w"}, rule...), "-j",
+		"DROP")...)
 }
 
 // heal has every host hear the others again.

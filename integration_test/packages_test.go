@@ -21,10 +21,10 @@ import (
 	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
-// packageDrivers are programs that use the packages in ../clients: one for each library
-// that a package works with. Each is called with the server's address (or those of a
-// cluster's nodes, with commas), the time limit of a try, and that of all tries (in ms), reads requests as JSON, one a line, and answers
-// them as they are ready.
+// packageDrivers are programs that use the packages in ../clients: one for each library that a
+// package works with. Each is called with the server's address (or those of a cluster's nodes, with
+// commas), the time limit of a try, and that of all tries (in ms), reads requests as JSON, one a
+// line, and answers them as they are ready.
 var packageDrivers = []struct {
 	name    string
 	command func(t *testing.T) []string
@@ -111,7 +111,8 @@ func (d *driver) begin(what, key string, delta int64, ops ...string) <-chan driv
 	defer d.mu.Unlock()
 	d.next++
 	d.waiting[d.next] = c
-	line, _ := json.Marshal(map[string]any{"id": d.next, "do": what, "key": key, "delta": strconv.FormatInt(delta, 10), "ops": ops})
+	line, _ := json.Marshal(map[string]any{"id": d.next, "do": what, "key": key,
+		"delta": strconv.FormatInt(delta, 10), "ops": ops})
 	d.in.Write(append(line, '\n'))
 	return c
 }
@@ -160,8 +161,10 @@ func TestPackages(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			command := p.command(t)
-			for name, test := range map[string]func(*testing.T, []string){"Faults": packageFaults, "Pipelines": packagePipelines,
-				"Errors": packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow, "Clock": packageClock,
+			for name, test := range map[string]func(*testing.T, []string){"Faults": packageFaults,
+				"Pipelines": packagePipelines,
+				"Errors":    packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow,
+				"Clock":   packageClock,
 				"Cluster": packageCluster, "Stale": packageStale, "Passing": packagePassing} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
@@ -294,7 +297,8 @@ func packageErrors(t *testing.T, command []string) {
 	// A server that does not let us in, and a client that was closed: no time for retries passes.
 	locked := startServer(t, "--requirepass", "secret")
 	d = startDriver(t, command, locked.address(), 10*patience, 10*patience)
-	if a := d.do("add", "page:home", 1); a.Outcome != "not applied" || !strings.Contains(strings.ToLower(a.Error), "auth") {
+	if a := d.do("add", "page:home", 1); a.Outcome != "not applied" ||
+		!strings.Contains(strings.ToLower(a.Error), "auth") {
 		t.Errorf("without the password: %+v", a)
 	}
 	if command[0] == "node" {
@@ -329,8 +333,10 @@ func packagePassing(t *testing.T, command []string) {
 	})
 	d := startDriver(t, command, p.Addr().String(), 10*time.Second, 3*time.Second)
 	d.want("1", "add", "page:home", 1)
-	unknown := map[string]bool{"MISCONF commit failed: outcome unknown, retry with the same opid": true, "TRYAGAIN no leader": true,
-		"MISCONF writes are refused, nothing was applied: disk full": false, "LOADING it starts": false, "OOM too much": false,
+	unknown := map[string]bool{"MISCONF commit failed: outcome unknown, retry with the same opid": true,
+		"TRYAGAIN no leader": true,
+		"MISCONF writes are refused, nothing was applied: disk full": false, "LOADING it starts": false,
+		"OOM too much":        false,
 		"MOVED 1 127.0.0.1:1": false}
 	asWanted := func(text string, a driverAnswer) bool {
 		code, _, _ := strings.Cut(text, " ")
@@ -425,7 +431,9 @@ func (s *server) awaitCount(key, value string) {
 	s.t.Helper()
 	c := s.dial()
 	defer c.Close()
-	eventually(s.t, patience, key+" is "+value, func() bool { return c.do("GET", key) == strconv.Quote(value) })
+	eventually(s.t, patience, key+" is "+value, func() bool {
+		return c.do("GET", key) == strconv.Quote(value)
+	})
 }
 
 // packageWindow: retries end before the window of the key's table does.

@@ -16,14 +16,16 @@ import (
 // anew, which takes minutes: that is left to continuous integration.
 func TestStaticBuild(t *testing.T) {
 	t.Parallel()
-	for file, version := range map[string]string{"../packaging/docker/Dockerfile": "7.8.9", "../Makefile": ""} {
+	for file, version := range map[string]string{"../packaging/docker/Dockerfile": "7.8.9",
+		"../Makefile": ""} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-pgo=cmd/fbfkv/release.pgo -ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("%s: a go build that makes a static program, optimized, stripped and without paths, was not found", file)
+			t.Fatalf("%s: a go build that makes a static program, optimized, stripped and without paths, "+
+				"was not found", file)
 		}
 		if os.Getenv("FBFKV_CI") == "" {
 			continue
@@ -40,13 +42,16 @@ func TestStaticBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 || f.Section(".interp") != nil {
+		if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 ||
+			f.Section(".interp") != nil {
 			t.Errorf("%s: it is not static: %v, %v", file, libraries, err)
 		}
-		if f.Section(".symtab") != nil || f.Section(".debug_info") != nil || f.Section(".zdebug_info") != nil {
+		if f.Section(".symtab") != nil || f.Section(".debug_info") != nil ||
+			f.Section(".zdebug_info") != nil {
 			t.Errorf("%s: it is not stripped", file)
 		}
-		if out, err := exec.Command(built, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "fbfkv "+version) {
+		if out, err := exec.Command(built, "--version").Output(); err != nil ||
+			!strings.HasPrefix(string(out), "fbfkv "+version) {
 			t.Errorf("%s: --version: %s, %v", file, out, err)
 		}
 	}
@@ -59,14 +64,16 @@ func TestPackagedSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ExecStart=/usr/bin/fbfkv /etc/fbfkv/fbfkv.conf --dir /var/lib/fbfkv\n", "Type=notify\n"} {
+	for _, want := range []string{"ExecStart=/usr/bin/fbfkv /etc/fbfkv/fbfkv.conf --dir /var/lib/fbfkv\n",
+		"Type=notify\n"} {
 		if !strings.Contains(string(unit), want) {
 			t.Errorf("the unit lacks %q", want)
 		}
 	}
 	for _, file := range []string{"systemd/fbfkv.conf", "docker/fbfkv.conf", "docker/compose.conf"} {
-		s := &server{t: t, dir: t.TempDir(), args: []string{"../packaging/" + file, "--metrics-addr", "127.0.0.1:0",
-			"--log-format", "text", "--requirepass", "", "--bind", "127.0.0.1"}}
+		s := &server{t: t, dir: t.TempDir(),
+			args: []string{"../packaging/" + file, "--metrics-addr", "127.0.0.1:0",
+				"--log-format", "text", "--requirepass", "", "--bind", "127.0.0.1"}}
 		s.start()
 		s.dial().want("+PONG", "PING")
 		s.stop()
@@ -82,7 +89,8 @@ func TestInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile(`(?m)^ExecStart=\nExecStart=/usr/bin/fbfkv (.+)$`).FindSubmatch(text)
-	if m == nil || !strings.Contains(string(text), "\nStateDirectory=\nStateDirectory=fbfkv-%i fbfkv-%i-backups\n") {
+	if m == nil ||
+		!strings.Contains(string(text), "\nStateDirectory=\nStateDirectory=fbfkv-%i fbfkv-%i-backups\n") {
 		t.Fatal("an instance has no command or no directory for its own")
 	}
 	shared, _ := filepath.Abs("../packaging/systemd/cluster.conf")
@@ -90,8 +98,10 @@ func TestInstances(t *testing.T) {
 	var all []*server
 	for i := range 3 {
 		port := fmt.Sprint(freePorts(t, 1))
-		os.WriteFile(filepath.Join(root, port+".conf"), fmt.Appendf(nil, "include %s\nmetrics-addr 127.0.0.1:0\n", shared), 0o600)
-		args, dir, _ := strings.Cut(strings.NewReplacer("%i", port, "/etc/fbfkv", root, "/var/lib", root).Replace(string(m[1])), " --dir ")
+		os.WriteFile(filepath.Join(root, port+".conf"), fmt.Appendf(nil, "include %s\nmetrics-addr "+
+			"127.0.0.1:0\n", shared), 0o600)
+		args, dir, _ := strings.Cut(strings.NewReplacer("%i", port, "/etc/fbfkv", root, "/var/lib",
+			root).Replace(string(m[1])), " --dir ")
 		all = append(all, &server{t: t, dir: dir, args: strings.Fields(args)})
 		all[i].start()
 		t.Cleanup(all[i].cleanup)
@@ -128,8 +138,10 @@ func TestImage(t *testing.T) {
 	mounted := t.TempDir()
 	file := filepath.Join(t.TempDir(), "fbfkv.conf")
 	os.WriteFile(file, []byte(strings.ReplaceAll(string(settings), "/etc/fbfkv/conf.d", mounted)), 0o644)
-	os.WriteFile(filepath.Join(mounted, "mine.conf"), []byte("bind 127.0.0.1\nappendfsync no\nmaxclients 77\n"), 0o644)
-	s := &server{t: t, dir: t.TempDir(), args: []string{file, "--metrics-addr", "127.0.0.1:0", "--maxclients", "78"}}
+	os.WriteFile(filepath.Join(mounted, "mine.conf"),
+		[]byte("bind 127.0.0.1\nappendfsync no\nmaxclients 77\n"), 0o644)
+	s := &server{t: t, dir: t.TempDir(), args: []string{file, "--metrics-addr", "127.0.0.1:0", "--maxclients",
+		"78"}}
 	s.start()
 	c := s.dial()
 	c.want(`["bind" "127.0.0.1"]`, "CONFIG", "GET", "bind")
@@ -144,7 +156,8 @@ func TestImage(t *testing.T) {
 func TestBackupScript(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"fbfkv-backup.service", "Dockerfile"} {
-		if text, err := os.ReadFile("../packaging/backup/" + file); err != nil || !strings.Contains(string(text), "/backup.sh") {
+		if text, err := os.ReadFile("../packaging/backup/" + file); err != nil ||
+			!strings.Contains(string(text), "/backup.sh") {
 			t.Errorf("%s does not run the script: %v", file, err)
 		}
 	}
@@ -154,15 +167,18 @@ func TestBackupScript(t *testing.T) {
 		c.want(":1", "CINCRBY", "page:home", "op-1", "1")
 		c.want("+OK", "ACL", "SETUSER", "saver", "on", ">copy-cat", "+backup")
 		bin, remote := t.TempDir(), t.TempDir()
-		os.WriteFile(filepath.Join(bin, "rclone"), []byte("#!/bin/sh\ncase $1 in rcat) "+keeps+" >$2;; cat) cat $2;; esac\n"), 0o755)
+		os.WriteFile(filepath.Join(bin, "rclone"),
+			[]byte("#!/bin/sh\ncase $1 in rcat) "+keeps+" >$2;; cat) cat $2;; esac\n"), 0o755)
 		os.Symlink(program, filepath.Join(bin, "fbfkv"))
 		cmd := exec.Command("../packaging/backup/backup.sh")
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "BACKUP_REMOTE="+remote, "FBFKV_PORT="+s.port(), "FBFKV_USER=saver",
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "BACKUP_REMOTE="+remote,
+			"FBFKV_PORT="+s.port(), "FBFKV_USER=saver",
 			"REDISCLI_AUTH=copy-cat", "TMPDIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		made, _ := filepath.Glob(filepath.Join(remote, "*.fbfkv"))
 		good := keeps == "cat"
-		if (err == nil) != good || len(made) != 1 || (infoField(c, "backup_last_success_time") != "0") != good {
+		if (err == nil) != good || len(made) != 1 ||
+			(infoField(c, "backup_last_success_time") != "0") != good {
 			t.Errorf("with a store that does %s: %v %v\n%s", keeps, err, made, out)
 		}
 	}
@@ -174,15 +190,18 @@ func TestUnits(t *testing.T) {
 	requireProgram(t, "systemd-analyze", "install Debian's package systemd")
 	dir := t.TempDir()
 	args := []string{"verify", "--man=no"}
-	installed := map[string]string{"systemd/fbfkv.service": "fbfkv.service", "backup/fbfkv-backup.service": "fbfkv-backup.service",
-		"backup/fbfkv-backup.timer": "fbfkv-backup.timer", "systemd/instance.conf": "fbfkv@.service.d/instance.conf"}
+	installed := map[string]string{"systemd/fbfkv.service": "fbfkv.service",
+		"backup/fbfkv-backup.service": "fbfkv-backup.service",
+		"backup/fbfkv-backup.timer":   "fbfkv-backup.timer",
+		"systemd/instance.conf":       "fbfkv@.service.d/instance.conf"}
 	for unit, name := range installed {
 		text, err := os.ReadFile("../packaging/" + unit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		script, _ := filepath.Abs("../packaging/backup/backup.sh")
-		text = []byte(strings.NewReplacer("/usr/bin/fbfkv", program, "/usr/lib/fbfkv/backup.sh", script).Replace(string(text)))
+		text = []byte(strings.NewReplacer("/usr/bin/fbfkv", program, "/usr/lib/fbfkv/backup.sh",
+			script).Replace(string(text)))
 		path := filepath.Join(dir, name)
 		os.MkdirAll(filepath.Dir(path), 0o755)
 		os.WriteFile(path, text, 0o644)
@@ -209,7 +228,8 @@ func TestReleaseFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(config)
-	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-pgo=cmd/fbfkv/release.pgo", "-s -w -X main.version={{ .Version }}",
+	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-pgo=cmd/fbfkv/release.pgo",
+		"-s -w -X main.version={{ .Version }}",
 		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256",
 		`maintainer: "{{ .Env.MAINTAINER }}"`} {
 		if !strings.Contains(text, want) {
@@ -225,13 +245,15 @@ func TestReleaseFiles(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		} else if strings.HasSuffix(m[1], ".sh") {
-			if out, err := exec.Command("sh", "-n", "../"+m[1]).CombinedOutput(); err != nil || !strings.HasPrefix(string(source), "#!/bin/sh\n") {
+			if out, err := exec.Command("sh", "-n", "../"+m[1]).CombinedOutput(); err != nil ||
+				!strings.HasPrefix(string(source), "#!/bin/sh\n") {
 				t.Errorf("%s: %v %s", m[1], err, out)
 			}
 		}
 	}
 	// The unit's paths are where the packages put things.
-	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n", "dst: /usr/lib/fbfkv/backup.sh\n",
+	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n",
+		"dst: /usr/lib/fbfkv/backup.sh\n",
 		"- src: packaging/systemd/fbfkv.service\n        dst: /usr/lib/systemd/system/fbfkv@.service\n",
 		"dst: /usr/lib/systemd/system/fbfkv@.service.d/instance.conf\n", "dst: /etc/fbfkv/cluster.conf\n"} {
 		if !strings.Contains(text, path) {

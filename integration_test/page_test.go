@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-var pageScreenshot = flag.String("page.screenshot", "", "take the README's picture of the status page, into this file")
+var pageScreenshot = flag.String("page.screenshot", "", "take the README's picture of the status page, "+
+	"into this file")
 
 // TestPage opens the status page in a browser (clients/node/page.js says what it looks
 // for): duplicates move its numbers, it can be read on a phone, in light and in dark, and

@@ -55,7 +55,8 @@ type model struct {
 }
 
 func newModel(prefix string, seed uint64) *model {
-	return &model{prefix: prefix, rand: rand.New(rand.NewPCG(seed, 1)), values: map[string]int64{}, seen: map[string][2]int64{}}
+	return &model{prefix: prefix, rand: rand.New(rand.NewPCG(seed, 1)), values: map[string]int64{},
+		seen: map[string][2]int64{}}
 }
 
 // pipeline sends n commands at once and checks their replies.
@@ -151,7 +152,8 @@ func (m *model) retry(key string) ([]string, string) {
 		return []string{"CSEEN", key, id}, "$-1"
 	}
 	if m.rand.IntN(4) == 0 {
-		return []string{"CDECRBY", key, id, strconv.FormatInt(was[0], 10)}, mismatchUnless(was[0] == 0, was[1])
+		return []string{"CDECRBY", key, id, strconv.FormatInt(was[0], 10)},
+			mismatchUnless(was[0] == 0, was[1])
 	}
 	return []string{"CINCRBY", key, id, strconv.FormatInt(was[0], 10)}, fmt.Sprintf(":%d", was[1])
 }
@@ -171,7 +173,8 @@ func (m *model) multi(key string) ([]string, string) {
 	m.values[key]++
 	m.values[other] += 2
 	m.seen[key+" "+id], m.seen[other+" "+id] = [2]int64{1, m.values[key]}, [2]int64{2, m.values[other]}
-	return []string{"CMINCRBY", id, "2", key, "1", other, "2"}, fmt.Sprintf("[:%d :%d]", m.values[key], m.values[other])
+	return []string{"CMINCRBY", id, "2", key, "1", other, "2"},
+		fmt.Sprintf("[:%d :%d]", m.values[key], m.values[other])
 }
 
 // TestLongPipeline sends a pipeline far longer than one batch before it reads

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// region runs `fbfkv region` without asking and expects its exit status and a text in what it prints; of status, in the end.
+// region runs `fbfkv region` without asking and expects its exit status and a text in what it
+// prints; of status, in the end.
 func region(t testing.TB, code int, want string, args ...string) string {
 	t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -17,7 +18,8 @@ func region(t testing.TB, code int, want string, args ...string) string {
 			return out
 		}
 		if args[0] != "status" || time.Now().After(end) {
-			t.Fatalf("fbfkv region %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+			t.Fatalf("fbfkv region %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got,
+				code, want, out)
 		}
 	}
 }
@@ -37,7 +39,8 @@ func TestRegionCommand(t *testing.T) {
 	}
 	unasked := exec.Command(program, "region", "create", eu, "eu")
 	unasked.Stdin = strings.NewReader("y\n")
-	if out, err := unasked.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was done") {
+	if out, err := unasked.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "nothing was done") {
 		t.Errorf("not confirmed: %v\n%s", err, out)
 	}
 	region(t, 0, "is the region eu", "create", eu, "eu")
@@ -60,13 +63,16 @@ func TestRegionCommand(t *testing.T) {
 	count(0, "k", "a")
 	count(2, "k", "b")
 	region(t, 0, "has caught up with eu", "join", us, "us", eu)
-	if out := region(t, 1, "another server is the region us", "join", ap, "us", eu); strings.Contains(out, "becomes") {
+	if out := region(t, 1, "another server is the region us", "join", ap, "us", eu); strings.Contains(out,
+		"becomes") {
 		t.Errorf("a plan that cannot be:\n%s", out)
 	}
-	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
+	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode",
+		"no")
 	region(t, 1, "must let only other regions read it", "join", open.address(), "open", eu)
 	region(t, 0, "does not read eu any more", "pause", us, "eu")
-	if out := region(t, 1, "us has paused eu: fbfkv region resume "+us+" eu", "join", ap, "ap", eu); strings.Contains(out, "becomes") {
+	if out := region(t, 1, "us has paused eu: fbfkv region resume "+us+" eu", "join", ap, "ap",
+		eu); strings.Contains(out, "becomes") {
 		t.Errorf("a plan that cannot be:\n%s", out)
 	}
 	region(t, 0, "reads eu", "resume", us, "eu")
@@ -89,7 +95,8 @@ func TestRegionCommand(t *testing.T) {
 	all[0].kill()
 	region(t, 1, "eu cannot be read at "+eu, "status", us)
 	region(t, 1, "everything compared agrees; not everything could be compared with eu", "verify", us)
-	if out := region(t, 1, "it cannot be asked from here", "join", us, "us", ap); strings.Contains(out, "ASK") {
+	if out := region(t, 1, "it cannot be asked from here", "join", us, "us", ap); strings.Contains(out,
+		"ASK") {
 		t.Errorf("it shows what programs tell each other:\n%s", out)
 	}
 	count(1, "l", "c")
@@ -112,26 +119,32 @@ func TestRegionCommand(t *testing.T) {
 	regionsEnd(t, all)
 }
 
-// TestRegionTables: an operator is told by name of the table that a region lacks, when it joins and by status, until it is there.
+// TestRegionTables: an operator is told by name of the table that a region lacks, when it joins and
+// by status, until it is there.
 func TestRegionTables(t *testing.T) {
 	t.Parallel()
-	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))), startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
+	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))),
+		startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
 	create := func(s *server) {
 		t.Helper()
-		if _, err := redisAsk(s, "CTABLE", "CREATE", "votes", "PREFIX", "vote:", "WINDOW", "10s"); err != nil {
+		if _, err := redisAsk(s, "CTABLE", "CREATE", "votes", "PREFIX", "vote:", "WINDOW",
+			"10s"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	create(eu)
 	region(t, 0, "is the region eu", "create", eu.address(), "eu")
-	const ill = "eu has a table votes and us has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in us, or CTABLE DROP votes in eu"
-	if out := region(t, 0, ill, "join", us.address(), "us", eu.address()); !strings.Contains(out, "has caught up with eu") {
+	const ill = "eu has a table votes and us has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in us, " +
+		"or CTABLE DROP votes in eu"
+	if out := region(t, 0, ill, "join", us.address(), "us", eu.address()); !strings.Contains(out,
+		"has caught up with eu") {
 		t.Errorf("it has not caught up because of a table:\n%s", out)
 	}
 	for _, s := range []*server{eu, us} {
 		region(t, 1, ill, "status", s.address())
 	}
-	if info, err := redisAsk(us, "INFO", "regions"); err != nil || !strings.Contains(info, "region_ills:1\r\n") {
+	if info, err := redisAsk(us, "INFO", "regions"); err != nil ||
+		!strings.Contains(info, "region_ills:1\r\n") {
 		t.Error(info, err)
 	}
 	create(us)
@@ -160,7 +173,8 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[2].kill()
 	region(t, 1, "ap cannot be read", "status", eu)
 	unasked := exec.Command(program, "region", "flush", us)
-	if out, err := unasked.CombinedOutput(); err == nil || !strings.Contains(string(out), "Every key is deleted in all regions, for good: ap, eu, us.") {
+	if out, err := unasked.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "Every key is deleted in all regions, for good: ap, eu, us.") {
 		t.Errorf("not confirmed: %v\n%s", err, out)
 	}
 	shows(all[0], "2", "k")
@@ -189,13 +203,16 @@ func regionsEnd(t *testing.T, all []*server) {
 	region(t, 1, "remove HOST:PORT NAME [NAME ...] --heir NAME", "remove", eu)
 	region(t, 1, "--heir is missing", "remove", us, "ap")
 	region(t, 1, "the region us itself", "remove", us, "us", "--heir", "eu")
-	region(t, 1, "remove it as well, if it is lost; or remove it at once with --lost", "remove", eu, "us", "--heir", "eu")
+	region(t, 1, "remove it as well, if it is lost; or remove it at once with --lost", "remove", eu, "us",
+		"--heir", "eu")
 	region(t, 1, `there is no region "nobody" to be the heir`, "remove", us, "ap", "--heir", "nobody")
-	if out := region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us"); strings.Contains(out, "for ever") {
+	if out := region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir",
+		"us"); strings.Contains(out, "for ever") {
 		t.Errorf("a plan that cannot be:\n%s", out)
 	}
 	doubted := exec.Command(program, "region", "remove", us, "eu", "--heir", "ap", "--lost")
-	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
+	if out, err := doubted.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
 		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
 	}
 	region(t, 0, "eu: looks after the counts of ap", "remove", us, "ap", "--heir", "eu")
@@ -217,7 +234,8 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[2].kill()
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
-	region(t, 0, "us: looks after the counts of eu", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
+	// ap has lost its heir
+	region(t, 0, "us: looks after the counts of eu", "remove", us, "eu", "ap", "--heir", "us")
 	region(t, 0, "one of 1", "status", us, "--acknowledge")
 	count(all[1], "op0")
 	shows(all[1], "3", "k")
@@ -225,11 +243,13 @@ func regionsEnd(t *testing.T, all []*server) {
 	shows(all[1], "<nil>", "k")
 }
 
-// TestRegionLeaves: a region is removed while one of the others takes nothing of it. It refuses writes until that has taken all; if that
-// does not come in time, it takes writes again and nothing is removed.
+// TestRegionLeaves: a region is removed while one of the others takes nothing of it. It refuses
+// writes until that has taken all; if that does not come in time, it takes writes again and nothing
+// is removed.
 func TestRegionLeaves(t *testing.T) {
 	t.Parallel()
-	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))), startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
+	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))),
+		startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
 	link, mute, stuck := startRelay(t, us), false, false
 	link.set(func(p *relay) {
 		p.answer = func(args []string) string {
@@ -297,7 +317,8 @@ func refusesWrites(t testing.TB, want string, all ...*server) {
 	for _, s := range all {
 		eventually(t, patience, s.address()+" refuses writes", func() bool {
 			for i := range 24 { // in a cluster other keys are another node's
-				if _, err := redisAsk(s, "INCR", fmt.Sprint("both", i)); err != nil && strings.HasPrefix(err.Error(), "READONLY nothing was applied: "+want) {
+				if _, err := redisAsk(s, "INCR", fmt.Sprint("both", i)); err != nil &&
+					strings.HasPrefix(err.Error(), "READONLY nothing was applied: "+want) {
 					return true
 				}
 			}

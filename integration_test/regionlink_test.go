@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRegionLink: packets between two regions are dropped, one way or both, and nobody is told. What both count meanwhile counts
-// once. They log in at each other by ACL users.
+// TestRegionLink: packets between two regions are dropped, one way or both, and nobody is told.
+// What both count meanwhile counts once. They log in at each other by ACL users.
 func TestRegionLink(t *testing.T) {
 	t.Parallel()
 	const password, peer = "a-password", "another-one"
@@ -16,14 +16,16 @@ func TestRegionLink(t *testing.T) {
 	for i := range 2 {
 		s := &server{t: t, dir: t.TempDir(), namespace: h.namespace(i), password: password, args: []string{
 			"--bind", h.address(i), "--port", "7000", "--requirepass", password,
-			"--user", "peer on >" + peer + " +region.pull", "--region-user", "peer", "--region-password", peer}}
+			"--user", "peer on >" + peer + " +region.pull", "--region-user", "peer", "--region-password",
+			peer}}
 		s.start()
 		t.Cleanup(s.cleanup)
 		all = append(all, s)
 	}
 	login := []string{"--requirepass", password}
 	region(t, 0, "is the region eu", append([]string{"create", all[0].address(), "eu"}, login...)...)
-	region(t, 0, "has caught up with eu", append([]string{"join", all[1].address(), "us", all[0].address()}, login...)...)
+	region(t, 0, "has caught up with eu", append([]string{"join", all[1].address(), "us", all[0].address()},
+		login...)...)
 	shows := func(n int) {
 		t.Helper()
 		for _, s := range all {

@@ -16,7 +16,8 @@ import (
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
-// tlsNodes start servers with certificates and no other port, which may become nodes of clusters that are regions.
+// tlsNodes start servers with certificates and no other port, which may become nodes of clusters
+// that are regions.
 type tlsNodes struct {
 	t      *testing.T
 	flags  []string // of commands
@@ -28,9 +29,12 @@ func newTLSNodes(t *testing.T) *tlsNodes {
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
 	own, ownKey := ca.Issue("client", time.Now().Add(time.Hour))
-	return &tlsNodes{t, []string{"--tls", "--cacert", ca.File, "--cert", own, "--key", ownKey}, ca.Client(own, ownKey), []string{
-		"--cluster-enabled", "yes", "--port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.File,
-		"--tls-auth-clients", "yes", "--tls-cluster", "yes", "--tls-region", "yes", "--cluster-node-timeout", "2000"}}
+	return &tlsNodes{t, []string{"--tls", "--cacert", ca.File, "--cert", own, "--key", ownKey},
+		ca.Client(own, ownKey), []string{
+			"--cluster-enabled", "yes", "--port", "0", "--tls-cert-file", cert, "--tls-key-file", key,
+			"--tls-ca-cert-file", ca.File,
+			"--tls-auth-clients", "yes", "--tls-cluster", "yes", "--tls-region", "yes",
+			"--cluster-node-timeout", "2000"}}
 }
 
 func (n *tlsNodes) start() *server {
@@ -40,7 +44,8 @@ func (n *tlsNodes) start() *server {
 // ask sends a command to the cluster of a node.
 func (n *tlsNodes) ask(s *server, args ...any) string {
 	n.t.Helper()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.address()}, TLSConfig: n.config, MaxRedirects: 16,
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.address()}, TLSConfig: n.config,
+		MaxRedirects:    16,
 		MaxRetryBackoff: 200 * time.Millisecond, ClusterStateReloadInterval: 500 * time.Millisecond})
 	defer c.Close()
 	var got any
@@ -54,11 +59,14 @@ func (n *tlsNodes) ask(s *server, args ...any) string {
 
 func (n *tlsNodes) shows(s *server, key, want string) {
 	n.t.Helper()
-	eventually(n.t, patience, s.address()+" shows the sum", func() bool { return n.ask(s, "GET", key) == want })
+	eventually(n.t, patience, s.address()+" shows the sum", func() bool {
+		return n.ask(s, "GET", key) == want
+	})
 }
 
-// TestRegionClustersTLS: clusters that know each other by certificates are regions. One gets nodes, of which the other
-// one learns; when the node that was named is lost, and the other region starts again, it goes on reading.
+// TestRegionClustersTLS: clusters that know each other by certificates are regions. One gets nodes,
+// of which the other one learns; when the node that was named is lost, and the other region starts
+// again, it goes on reading.
 func TestRegionClustersTLS(t *testing.T) {
 	t.Parallel()
 	n := newTLSNodes(t)
@@ -83,7 +91,8 @@ func TestRegionClustersTLS(t *testing.T) {
 	n.shows(eu, "k", "6")
 	eventually(t, patience, "the new nodes are known", func() bool {
 		b, _ := os.ReadFile(filepath.Join(eu.dir, persistence.RegionsName))
-		return strings.Contains(string(b), added[0].address()) && strings.Contains(string(b), added[1].address())
+		return strings.Contains(string(b), added[0].address()) &&
+			strings.Contains(string(b), added[1].address())
 	})
 	us.kill()
 	n.ask(added[1], "CINCRBY", "k", "d", 4)

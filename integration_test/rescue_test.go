@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestShardsAreRestored backs up a cluster of two shards and makes another one of that, while the command and a node
-// are killed. Then the first one loses half of each shard for ever, and what is left becomes a cluster, too.
-// Every key and every opid is where it was.
+// TestShardsAreRestored backs up a cluster of two shards and makes another one of that, while the
+// command and a node are killed. Then the first one loses half of each shard for ever, and what is
+// left becomes a cluster, too. Every key and every opid is where it was.
 func TestShardsAreRestored(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 4)
@@ -34,15 +34,18 @@ func TestShardsAreRestored(t *testing.T) {
 	}
 	operate(t, 1, "is not empty", "recover", shards[0][0].dir, "--to", recovered)
 	shards[1][0].launch()
-	if code := shards[1][0].exitCode(); code != 1 || !strings.Contains(shards[1][0].log.String(), "never takes part in its cluster again") {
+	if code := shards[1][0].exitCode(); code != 1 ||
+		!strings.Contains(shards[1][0].log.String(), "never takes part in its cluster again") {
 		t.Errorf("a directory that was recovered: %d\n%s", code, shards[1][0].log)
 	}
 
 	again := startNodes(t, 4)
 	restore := append([]string{"restore", recovered, "--replicas", "1"}, addresses(again...)...)
-	operate(t, 1, "no backup has partitions 0 to 15: that of the shard "+ids[0]+" is missing", "restore", filepath.Join(recovered, ids[1]), again[0].address())
-	operate(t, 1, "there are backups of 2 shards", append([]string{"restore", "--replicas", "3"}, restore[1], again[0].address(), again[1].address(),
-		again[2].address(), again[3].address())...)
+	operate(t, 1, "no backup has partitions 0 to 15: that of the shard "+ids[0]+" is missing", "restore",
+		filepath.Join(recovered, ids[1]), again[0].address())
+	operate(t, 1, "there are backups of 2 shards",
+		append([]string{"restore", "--replicas", "3"}, restore[1], again[0].address(), again[1].address(),
+			again[2].address(), again[3].address())...)
 	operate(t, 0, "is complete", restore...)
 	isRestored(t, ids, "b", 2, again...)
 
@@ -82,7 +85,9 @@ func isRestored(t *testing.T, ids []string, opid string, want int, all ...*serve
 			}
 			one, err := redisAsk(shard[0], "DBSIZE")
 			two, err2 := redisAsk(shard[1], "DBSIZE")
-			return err != nil || err2 != nil || one != two || one == "0" || !slices.Contains(tablesOf(t, shard[0]), "kept") || !slices.Contains(tablesOf(t, shard[1]), "kept")
+			return err != nil || err2 != nil || one != two || one == "0" ||
+				!slices.Contains(tablesOf(t, shard[0]), "kept") ||
+				!slices.Contains(tablesOf(t, shard[1]), "kept")
 		})
 	})
 }

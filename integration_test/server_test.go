@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Waiting for something that must come is bounded by patience: long enough for a machine with a load of 30 and for
-// the race detector, so that only a hang exceeds it.
+// Waiting for something that must come is bounded by patience: long enough for a machine with a
+// load of 30 and for the race detector, so that only a hang exceeds it.
 const patience = 3 * time.Minute
 
 // server is the program on a data directory of its own. It may be stopped,
@@ -296,8 +296,8 @@ func tail(s string, n int) string {
 	return "…" + s[len(s)-n:]
 }
 
-// eventually waits until a condition holds, and fails the test if it does not within limit. It asks ever less often, since
-// to look takes a process in many tests.
+// eventually waits until a condition holds, and fails the test if it does not within limit. It asks
+// ever less often, since to look takes a process in many tests.
 func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	pause := 10 * time.Millisecond

@@ -125,20 +125,25 @@ func TestShardOverTLS(t *testing.T) {
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
 	node := func(trusted string, more ...string) *server {
-		return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", "0", "--tls-port", strconv.Itoa(freePorts(t, 1)),
-			"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", trusted, "--tls-cluster", "yes", "--cluster-node-timeout", "2000"}, more...)...)
+		return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", "0", "--tls-port",
+			strconv.Itoa(freePorts(t, 1)),
+			"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", trusted,
+			"--tls-cluster", "yes", "--cluster-node-timeout", "2000"}, more...)...)
 	}
 	all := []*server{node(ca.File), node(ca.File), node(ca.File)}
 	trust := []string{"--tls", "--cacert", ca.File, "--cert", cert, "--key", key}
 	operate(t, 0, "is complete", append(append([]string{"create"}, trust...), addresses(all...)...)...)
 	ctx := context.Background()
 	for _, s := range all { // users are each node's own
-		if got := s.cli(append(trust, "ACL", "SETUSER", "web", "on", ">horse", "~page:*", "+cincrby", "+cluster|slots")...); got != "OK" {
+		if got := s.cli(append(trust, "ACL", "SETUSER", "web", "on", ">horse", "~page:*", "+cincrby",
+			"+cluster|slots")...); got != "OK" {
 			t.Fatal(got)
 		}
 	}
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), TLSConfig: ca.Client(cert, key), Username: "web", Password: "horse",
-		MaxRedirects: 200, MaxRetryBackoff: 100 * time.Millisecond, ClusterStateReloadInterval: 100 * time.Millisecond})
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...),
+		TLSConfig: ca.Client(cert, key), Username: "web", Password: "horse",
+		MaxRedirects: 200, MaxRetryBackoff: 100 * time.Millisecond,
+		ClusterStateReloadInterval: 100 * time.Millisecond})
 	defer c.Close()
 	count := func(i int) {
 		t.Helper()
@@ -147,7 +152,8 @@ func TestShardOverTLS(t *testing.T) {
 		}
 	}
 	count(1)
-	if err := c.Do(ctx, "CINCRBY", "other", "op", 1).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+	if err := c.Do(ctx, "CINCRBY", "other", "op", 1).Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "NOPERM") {
 		t.Errorf("another key: %v", err)
 	}
 	leader := all[0]
@@ -177,7 +183,8 @@ func TestShardOverTLS(t *testing.T) {
 	operator(0, "has caught up and votes", "replace", any, leader.address(), fresh.address())
 	stranger := tlstest.NewAuthority(t, "stranger")
 	deaf := node(stranger.File, "--tls-auth-clients", "no") // so that it is told to join at all
-	operator(1, "certificate signed by unknown authority", "add-node", "--patience", "2s", deaf.address(), any)
+	operator(1, "certificate signed by unknown authority", "add-node", "--patience", "2s", deaf.address(),
+		any)
 	operator(1, deaf.address()+" was admitted and has not joined", "status", any)
 	operator(0, "is no longer a member", "remove-node", any, deaf.address())
 	operator(0, "leader ", "status", any)
@@ -189,7 +196,8 @@ func TestShardOverTLS(t *testing.T) {
 	deaf.start()
 	operator(0, "has caught up and votes", "add-node", deaf.address(), any)
 	for _, s := range []*server{fresh, deaf} {
-		if got := s.cli(append(trust, "CINCRBY", "page:home", "op-2", "1")...); !strings.Contains(got, "MOVED") && got != "2" {
+		if got := s.cli(append(trust, "CINCRBY", "page:home", "op-2", "1")...); !strings.Contains(got,
+			"MOVED") && got != "2" {
 			t.Errorf("a node that has joined answers %q", got)
 		}
 	}
@@ -213,7 +221,8 @@ func TestShardIsObserved(t *testing.T) {
 		}
 		defer c.Close()
 		seen[s] = bufio.NewScanner(c)
-		if _, err = io.WriteString(c, "MONITOR\r\n"); err != nil || !seen[s].Scan() || seen[s].Text() != "+OK" {
+		if _, err = io.WriteString(c, "MONITOR\r\n"); err != nil || !seen[s].Scan() ||
+			seen[s].Text() != "+OK" {
 			t.Fatal(err, seen[s].Text())
 		}
 	}
@@ -231,7 +240,8 @@ func TestShardIsObserved(t *testing.T) {
 		v, err := reader.Get(t.Context(), "{t}k").Result()
 		return err == nil && v == "7"
 	})
-	if info, err := redisAsk(replica, "INFO", "replication"); err != nil || !strings.Contains(info, "master_last_io_seconds_ago:0\r\n") {
+	if info, err := redisAsk(replica, "INFO", "replication"); err != nil ||
+		!strings.Contains(info, "master_last_io_seconds_ago:0\r\n") {
 		t.Errorf("a replica that hears its leader says: %s %v", info, err)
 	}
 	for _, s := range []*server{leader, replica} {

@@ -52,8 +52,8 @@ func tablesOf(t *testing.T, s *server) (names []string) {
 	return names
 }
 
-// changeTables sends CTABLE to a node of a cluster, until it need not be sent again: on a busy machine a group may have no
-// leader at any time.
+// changeTables sends CTABLE to a node of a cluster, until it need not be sent again: on a busy
+// machine a group may have no leader at any time.
 func changeTables(t testing.TB, s *server, args ...any) {
 	t.Helper()
 	eventually(t, patience, fmt.Sprint("CTABLE ", args), func() bool {
@@ -65,13 +65,14 @@ func changeTables(t testing.TB, s *server, args ...any) {
 	})
 }
 
-// TestShardsAnswerForThemselves: what concerns no key concerns the node that is asked, as in Redis Cluster; what
-// concerns keys of several slots is refused, and the helpers of clients divide it.
+// TestShardsAnswerForThemselves: what concerns no key concerns the node that is asked, as in Redis
+// Cluster; what concerns keys of several slots is refused, and the helpers of clients divide it.
 func TestShardsAnswerForThemselves(t *testing.T) {
 	t.Parallel()
 	all, groups := startShards(t)
 	ctx := context.Background()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), MaxRedirects: 100, MaxRetryBackoff: 100 * time.Millisecond,
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), MaxRedirects: 100,
+		MaxRetryBackoff:            100 * time.Millisecond,
 		ClusterStateReloadInterval: 500 * time.Millisecond})
 	defer c.Close()
 	for i := range shardKeys {
@@ -85,7 +86,8 @@ func TestShardsAnswerForThemselves(t *testing.T) {
 	t.Run("rueidis", func(t *testing.T) { rueidisHelpers(t, addresses(all...)) })
 	t.Run("redis-py", func(t *testing.T) {
 		command := pythonScript("clients/python/shards.py")(t)
-		if out, err := exec.Command(command[0], append(command[1:], all[4].address())...).CombinedOutput(); err != nil || string(out) != "ok\n" {
+		if out, err := exec.Command(command[0],
+			append(command[1:], all[4].address())...).CombinedOutput(); err != nil || string(out) != "ok\n" {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
@@ -97,7 +99,8 @@ func TestShardsAnswerForThemselves(t *testing.T) {
 		leader := leaderOf(t, groups[1]...)
 		own = leader.client().DBSize(ctx).Val()
 		_, err := redisAsk(without(groups[1], leader)[0], "FLUSHALL")
-		if err == nil || !strings.HasPrefix(err.Error(), "MOVED") || !strings.HasSuffix(err.Error(), leader.address()) {
+		if err == nil || !strings.HasPrefix(err.Error(), "MOVED") ||
+			!strings.HasSuffix(err.Error(), leader.address()) {
 			return false // another one leads now
 		}
 		_, err = redisAsk(leader, "FLUSHALL")
@@ -117,8 +120,8 @@ func TestShardsAnswerForThemselves(t *testing.T) {
 // shardKeys is how many counters there are: k0 is 0, k1 is 1, and so on.
 const shardKeys = 300
 
-// ownKeys expects that each leader has keys of its own, whatever it is asked by, and returns the leaders, and two keys
-// of the first one's.
+// ownKeys expects that each leader has keys of its own, whatever it is asked by, and returns the
+// leaders, and two keys of the first one's.
 func ownKeys(t *testing.T, groups shards) (leaders []*server, two []string) {
 	ctx := context.Background()
 	owner := map[string]*server{}
@@ -152,7 +155,9 @@ func ownKeys(t *testing.T, groups shards) (leaders []*server, two []string) {
 			t.Errorf("RANDOMKEY %q", key)
 		}
 		replica := without(g, leader)[0].client()
-		eventually(t, patience, "the replica has as many", func() bool { return replica.DBSize(ctx).Val() == int64(len(own)) })
+		eventually(t, patience, "the replica has as many", func() bool {
+			return replica.DBSize(ctx).Val() == int64(len(own))
+		})
 	}
 	if len(owner) != shardKeys {
 		t.Errorf("the leaders have %d keys, not %d", len(owner), shardKeys)
@@ -165,14 +170,17 @@ func ownKeys(t *testing.T, groups shards) (leaders []*server, two []string) {
 	return leaders, two
 }
 
-// wantCrossed expects that keys of two slots are refused, also if they are of one shard, whichever node is asked.
+// wantCrossed expects that keys of two slots are refused, also if they are of one shard, whichever
+// node is asked.
 func wantCrossed(t *testing.T, leaders []*server, two []string) {
 	const crossed = "-CROSSSLOT Keys in request don't hash to the same slot"
 	for _, s := range leaders {
 		conn := s.dial()
 		for _, args := range [][]string{
-			{"CMINCRBY", "id", "2", two[0], "1", two[1], "1"}, {"MGET", two[0], two[1]}, {"CMGET", two[0], two[1]}, {"MSET", two[0], "1", two[1], "1"},
-			{"DEL", two[0], two[1]}, {"EXISTS", two[0], two[1]}, {"WATCH", two[0], two[1]}, {"CMS.MERGE", two[0], "1", two[1]},
+			{"CMINCRBY", "id", "2", two[0], "1", two[1], "1"}, {"MGET", two[0], two[1]},
+			{"CMGET", two[0], two[1]}, {"MSET", two[0], "1", two[1], "1"},
+			{"DEL", two[0], two[1]}, {"EXISTS", two[0], two[1]}, {"WATCH", two[0], two[1]},
+			{"CMS.MERGE", two[0], "1", two[1]},
 		} {
 			conn.want(crossed, args...)
 		}
@@ -194,7 +202,8 @@ func goredisHelpers(t *testing.T, c *redis.ClusterClient) {
 	ctx := context.Background()
 	c.SetCommandInfoResolver(c.NewDynamicResolver()) // which goes by what COMMAND says
 	some := []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"}
-	if got, err := c.MGet(ctx, some...).Result(); err != nil || !slices.Equal(got, []any{"1", "2", "3", "4", "5", "6", "7"}) {
+	if got, err := c.MGet(ctx, some...).Result(); err != nil ||
+		!slices.Equal(got, []any{"1", "2", "3", "4", "5", "6", "7"}) {
 		t.Errorf("MGET: %v, %v", got, err)
 	}
 	if n, err := c.Exists(ctx, some...).Result(); err != nil || n != int64(len(some)) {

@@ -21,7 +21,8 @@ import (
 )
 
 // fullSiege lets hostile clients come in full numbers instead of a tenth.
-var fullSiege = flag.Bool("siege.full", false, "hostile clients in full numbers: 10,000 connections, a million-deep pipeline")
+var fullSiege = flag.Bool("siege.full", false, "hostile clients in full numbers: 10,000 connections, a "+
+	"million-deep pipeline")
 
 // numbers scales how many hostile clients there are, or what they send.
 func numbers(full int) int {
@@ -74,7 +75,8 @@ func (c *incrementer) p99() time.Duration {
 // newSiege starts the server and the bystander, whose commands are increments.
 func newSiege(t *testing.T, args ...string) *siege {
 	t.Helper()
-	g := &siege{server: startServer(t, append([]string{"--appendfsync", "everysec", "--maxclients", "11000"}, args...)...)}
+	g := &siege{server: startServer(t, append([]string{"--appendfsync", "everysec", "--maxclients", "11000"},
+		args...)...)}
 	g.bystander = func() net.Conn { return g.dial() }
 	return g
 }
@@ -83,7 +85,8 @@ func newSiege(t *testing.T, args ...string) *siege {
 func (g *siege) begin() {
 	g.t.Helper()
 	increment := func(c net.Conn) *incrementer { return &incrementer{Conn: c, in: bufio.NewReader(c)} }
-	g.attacked, g.calm = increment(g.bystander()), increment(startServer(g.t, "--appendfsync", "everysec").dial())
+	g.attacked, g.calm = increment(g.bystander()),
+		increment(startServer(g.t, "--appendfsync", "everysec").dial())
 	again := func() error { return errors.Join(g.attacked.again(), g.calm.again()) }
 	for range warmUp {
 		if err := again(); err != nil {
@@ -140,7 +143,8 @@ func (g *siege) end(ceiling int64) {
 	g.halt()
 	p99, calm := g.attacked.p99(), g.calm.p99()
 	grown := g.memory("VmHWM") - g.idle
-	g.t.Logf("bystander: %d increments, p99 %v; elsewhere %v; memory %d MB + %d MB", len(g.attacked.latencies), p99, calm,
+	g.t.Logf("bystander: %d increments, p99 %v; elsewhere %v; memory %d MB + %d MB",
+		len(g.attacked.latencies), p99, calm,
 		g.idle/mega, grown/mega)
 	if raced.On {
 		return // it multiplies both
@@ -269,7 +273,8 @@ func TestSiegeDeepPipeline(t *testing.T) {
 func TestSiegeAnnouncements(t *testing.T) {
 	g := newSiege(t)
 	g.begin()
-	texts := []string{"*1048576\r\n$3\r\nGET\r\n", "*2\r\n$1048576\r\n", "*1048576\r\n", "*2\r\n$4\r\nECHO\r\n$1048576\r\nx"}
+	texts := []string{"*1048576\r\n$3\r\nGET\r\n", "*2\r\n$1048576\r\n", "*1048576\r\n",
+		"*2\r\n$4\r\nECHO\r\n$1048576\r\nx"}
 	n := numbers(4000)
 	g.attackers(n, func(i int) string { return texts[i%len(texts)] })
 	eventually(t, patience, "all are connected", func() bool { return g.connected() > n })
@@ -289,7 +294,8 @@ func TestSiegeStrangers(t *testing.T) {
 	bulk := "$16384\r\n" + strings.Repeat("x", 16384) + "\r\n"
 	all := g.attackers(n, func(int) string { return "*10\r\n" + strings.Repeat(bulk, 9) + "$16384\r\n" })
 	for _, c := range g.attackers(10, func(int) string { return "*1\r\n$16385\r\n" }) {
-		if got, err := readReply(bufio.NewReader(c)); got != "-ERR Protocol error: unauthenticated bulk length" {
+		if got, err := readReply(bufio.NewReader(c)); got != "-ERR Protocol error: unauthenticated "+
+			"bulk length" {
 			t.Errorf("a stranger's long argument: %s, %v", got, err)
 		}
 	}
@@ -308,7 +314,8 @@ func TestSiegeHalfOpen(t *testing.T) {
 		c.(*net.TCPConn).SetLinger(0)
 		c.Close()
 	}
-	for _, c := range g.attackers(50, func(int) string { return frame("INCR", "half") + frame("ECHO", "bye") }) {
+	for _, c := range g.attackers(50,
+		func(int) string { return frame("INCR", "half") + frame("ECHO", "bye") }) {
 		c.(*net.TCPConn).CloseWrite()
 		answer, err := io.ReadAll(c)
 		if err != nil || !strings.HasSuffix(string(answer), "$3\r\nbye\r\n") {

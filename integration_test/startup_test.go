@@ -129,7 +129,8 @@ func TestHelpAndVersion(t *testing.T) {
 func TestConfigFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "fbfkv.conf")
-	os.WriteFile(file, []byte("# a comment\nappendfsync everysec\nrequirepass \"two words\"\nmaxclients 7\nsave 300 1\n"), 0o600)
+	os.WriteFile(file, []byte("# a comment\nappendfsync everysec\nrequirepass \"two words\"\nmaxclients "+
+		"7\nsave 300 1\n"), 0o600)
 	s := startServer(t, file, "--maxclients", "9")
 	c := s.dial()
 	c.want("+OK", "AUTH", "two words")

@@ -51,7 +51,8 @@ func TestOptimisticTransactions(t *testing.T) {
 	group.Wait()
 	for _, key := range []string{"sum", "transactions"} {
 		if v, err := s.client().Get(ctx, key).Int(); err != nil || v != clients*each {
-			t.Errorf("%s = %d %v after %d transactions and %d retries", key, v, err, clients*each, retries.Load())
+			t.Errorf("%s = %d %v after %d transactions and %d retries", key, v, err, clients*each,
+				retries.Load())
 		}
 	}
 }
@@ -69,7 +70,8 @@ func TestStock(t *testing.T) {
 	// sell returns whether the buyer got an item; it retries until it knows.
 	sell := func(c *redis.Client, buyer int) bool {
 		for {
-			reply, err := c.Do(ctx, "INCREX", "stock", "BYINT", -1, "LBOUND", 0, "IDMP", "shop", strconv.Itoa(buyer)).Int64Slice()
+			reply, err := c.Do(ctx, "INCREX", "stock", "BYINT", -1, "LBOUND", 0, "IDMP", "shop",
+				strconv.Itoa(buyer)).Int64Slice()
 			if err == nil {
 				return reply[1] == -1
 			}

@@ -44,7 +44,8 @@ func TestStream(t *testing.T) {
 		{"b x\nd x\nd y\ne\n", "dedup --fbf recent --field 1", "b x\nd x\ne\n", 0},
 		{"1,\"x,y\"\n2,z\n3\n", "dedup --bloom f --csv --field 2", "1,\"x,y\"\n2,z\n", 2},
 		{"x,y\nz\n", "query --bloom f", "x,y\nz\n", 0},
-		{`{"u":{"id":7}}` + "\n" + `{"u":{"id":"seven"}}` + "\n" + `{"u":[]}` + "\nno\n", "train --cms s --json u.id", "", 2},
+		{`{"u":{"id":7}}` + "\n" + `{"u":{"id":"seven"}}` + "\n" + `{"u":[]}` + "\nno\n",
+			"train --cms s --json u.id", "", 2},
 		{"7\nseven\n", "query --cms s", "7\t1\nseven\t1\n", 0},
 		{"a\nb\n", "train --cms s --source once", "", 0},
 		{"a\nb\na\n", "train --cms s --source once", "", 0},
@@ -59,21 +60,25 @@ func TestStream(t *testing.T) {
 		{"x\n" + strings.Repeat("x", 1<<20+1) + "\na\n", "query --cms s", "x\t0\na\t4\n", 2},
 		{strings.Repeat("x", 3<<20), "query --cms s", "", 2},
 		{"\ufeffa\nb\n", "query --cms s", "a\t4\nb\t2\n", 0},
-		{"1,\"x\ny, \"\"z\"\"\"\n2,a\"b\n3,\"c\"\n", "dedup --bloom f --csv --field 2", "1,\"x\ny, \"\"z\"\"\"\n3,\"c\"\n", 2},
+		{"1,\"x\ny, \"\"z\"\"\"\n2,a\"b\n3,\"c\"\n", "dedup --bloom f --csv --field 2",
+			"1,\"x\ny, \"\"z\"\"\"\n3,\"c\"\n", 2},
 		{"1,new\n2,\"y\nz\n", "dedup --bloom f --csv --field 2", "1,new\n", 1},
 	} {
-		if out, stderr, status := s.stream(step.input, strings.Fields(step.args)...); out != step.want || status != step.status {
+		if out, stderr, status := s.stream(step.input, strings.Fields(step.args)...); out != step.want ||
+			status != step.status {
 			t.Errorf("%s: %q, exit status %d\n%s", step.args, out, status, stderr)
 		}
 	}
 	c.want(`"3"`, "GET", "progress:once:{s}")
 	c.want("+OK", "CTABLE", "CREATE", "approx", "PREFIX", "a:", "MODE", "APPROX")
 	c.want("+OK", "BF.RESERVE", "a:f", "0.01", "10")
-	if out, stderr, status := s.stream("x\n", "dedup", "--bloom", "a:f"); out != "" || status != 1 || !strings.Contains(stderr, "MODE EXACT") {
+	if out, stderr, status := s.stream("x\n", "dedup", "--bloom", "a:f"); out != "" || status != 1 ||
+		!strings.Contains(stderr, "MODE EXACT") {
 		t.Errorf("%q, exit status %d\n%s", out, status, stderr)
 	}
 	c.want("+OK", "CMS.INITBYDIM", "small", "10", "1", "CELL_SIZE", "1")
-	if _, stderr, status := s.stream(strings.Repeat("x\n", 300), "train", "--cms", "small", "--source", "n"); status != 1 || !strings.Contains(stderr, "CMS: INCRBY overflow") {
+	if _, stderr, status := s.stream(strings.Repeat("x\n", 300), "train", "--cms", "small", "--source",
+		"n"); status != 1 || !strings.Contains(stderr, "CMS: INCRBY overflow") {
 		t.Errorf("exit status %d\n%s", status, stderr)
 	}
 	if n, _ := s.client().Get(context.Background(), "progress:n:{small}").Int(); n > 255 {
@@ -81,8 +86,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamOfAnotherFile: the position belongs to the input that was counted. Another one under its name is refused,
-// and nothing of it counts.
+// TestStreamOfAnotherFile: the position belongs to the input that was counted. Another one under
+// its name is refused, and nothing of it counts.
 func TestStreamOfAnotherFile(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -103,17 +108,21 @@ func TestStreamOfAnotherFile(t *testing.T) {
 			{"a\nb\nc\ndd\n", "its line 4 is another one", 1}, // line 4 was counted before it was whole
 			{"a\nb\n", "it ends behind line 2", 1},
 			{"", "it ends behind line 0", 1},
-			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\n", "line 6 is longer than 1048576 bytes: it is passed over", 2},
+			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\n", "line 6 is longer than 1048576 " +
+				"bytes: it is passed over", 2},
 			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\nf\n", "trained: 1 lines", 0},
 			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\ng\n", "its line 7 is another one", 1},
 		} {
-			_, stderr, status := s.stream(step.input, append(strings.Fields("train --source log"), strings.Fields(key)...)...)
-			if status != step.status || !strings.Contains(stderr, step.want) || status == 1 && !strings.Contains(stderr, "DEL progress:log:{") {
+			_, stderr, status := s.stream(step.input,
+				append(strings.Fields("train --source log"), strings.Fields(key)...)...)
+			if status != step.status || !strings.Contains(stderr, step.want) || status == 1 &&
+				!strings.Contains(stderr, "DEL progress:log:{") {
 				t.Errorf("%s, %.30q: exit status %d\n%s", key, step.input, status, stderr)
 			}
 		}
 	}
-	if out, _, _ := s.stream("a\nb\nc\nd\ne\nf\ng\n", "query", "--cms", "s"); out != "a\t1\nb\t1\nc\t1\nd\t1\ne\t1\nf\t1\ng\t0\n" {
+	if out, _, _ := s.stream("a\nb\nc\nd\ne\nf\ng\n", "query", "--cms",
+		"s"); out != "a\t1\nb\t1\nc\t1\nd\t1\ne\t1\nf\t1\ng\t0\n" {
 		t.Errorf("counted: %q", out)
 	}
 	c.want(":1", "DEL", "progress:log:{s}") // as the refusal says
@@ -129,7 +138,8 @@ func TestStreamOfAnotherFile(t *testing.T) {
 	if out, _, _ := s.stream("g\nk\n", "query", "--cms", "s"); out != "g\t2\nk\t1\n" {
 		t.Errorf("counted: %q", out)
 	}
-	if _, stderr, status := s.stream("1,\"g\ng\"\n2,h\n", "train", "--cms", "s", "--csv", "--field", "2", "--source", "csv"); status != 0 {
+	if _, stderr, status := s.stream("1,\"g\ng\"\n2,h\n", "train", "--cms", "s", "--csv", "--field", "2",
+		"--source", "csv"); status != 0 {
 		t.Errorf("CSV: exit status %d\n%s", status, stderr)
 	}
 	c.want(`"3"`, "GET", "progress:csv:{s}")
@@ -157,7 +167,8 @@ func TestStreamIsCutOff(t *testing.T) {
 	position := func() int64 { n, _ := c.Get(ctx, "progress:log:{s}").Int64(); return n }
 	// feed begins to feed the lines, of which the feeder gets those that goOn is told, in tenths.
 	feed := func() (cmd *exec.Cmd, out *bytes.Buffer, goOn func(tenths int)) {
-		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log", s.address())
+		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log",
+			s.address())
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +240,8 @@ func TestStreamIsRefused(t *testing.T) {
 	c.want("+OK", "CMS.INITBYDIM", "s", "100000", "2", "CELL_SIZE", "2")
 	c.want("[:65100]", "CMS.INCRBY", "s", "x", "65100")
 	c.want("+OK", "BF.RESERVE", "f", "0.01", "600", "NONSCALING")
-	full := map[string]int{"s": 512 + 65535 - 65100, "f": 620} // lines until each is full; a filter takes some for duplicates
+	// lines until each is full; a filter takes some for duplicates
+	full := map[string]int{"s": 512 + 65535 - 65100, "f": 620}
 	progress := map[string]int{}
 	var text strings.Builder
 	for i := range lines {
@@ -246,7 +258,8 @@ func TestStreamIsRefused(t *testing.T) {
 		"s": {"--cms s --field 1", []byte("CMS: INCRBY overflow")},
 		"f": {"--bloom f", []byte("non scaling filter is full")},
 	} {
-		cmd := exec.Command(program, append([]string{"stream", "train", "--source", "log"}, strings.Fields(step.args)...)...)
+		cmd := exec.Command(program,
+			append([]string{"stream", "train", "--source", "log"}, strings.Fields(step.args)...)...)
 		killed := false
 		p := startRelay(t, s)
 		var before []byte // the refusal may come in two pieces
@@ -266,19 +279,22 @@ func TestStreamIsRefused(t *testing.T) {
 				t.Errorf("%s: nothing was refused", key)
 			}
 		})
-		// A busy machine cuts the lines into more batches than full ones: some of those to be counted come before the refusal.
+		// A busy machine cuts the lines into more batches than full ones: some of those to be
+		// counted come before the refusal.
 		if progress[key] = s.progress(key); progress[key] == 0 || progress[key] > full[key] {
 			t.Errorf("%s: %d lines of at most %d are counted", key, progress[key], full[key])
 		}
 	}
-	if _, stderr, status := s.stream(text.String(), "train", "--bloom", "f", "--source", "log"); status != 1 || !strings.Contains(stderr, "is full") {
+	if _, stderr, status := s.stream(text.String(), "train", "--bloom", "f", "--source",
+		"log"); status != 1 || !strings.Contains(stderr, "is full") {
 		t.Errorf("exit status %d\n%s", status, stderr)
 	}
 	if n := s.progress("f"); n < progress["f"] || n > full["f"] {
 		t.Errorf("%d lines of at most %d are counted, %d before", n, full["f"], progress["f"])
 	}
 	c.want(fmt.Sprintf("[:%d]", max(0, progress["s"]-512)), "CMS.INCRBY", "s", "x", "-65100")
-	if _, stderr, status := s.stream(text.String(), "train", "--cms", "s", "--field", "1", "--source", "log"); status != 0 {
+	if _, stderr, status := s.stream(text.String(), "train", "--cms", "s", "--field", "1", "--source",
+		"log"); status != 0 {
 		t.Errorf("exit status %d\n%s", status, stderr)
 	}
 	if info := s.client().CMSInfo(context.Background(), "s").Val(); info.Count != lines {
@@ -310,7 +326,8 @@ func TestStreamOfEntries(t *testing.T) {
 	c := s.client()
 	c.Do(ctx, "CMS.INITBYDIM", "s", 1000, 3)
 	// What a feeder has counted, but not acknowledged.
-	read, err := source.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "fbfkv", Streams: []string{"clicks", ">"}, Count: 700}).Result()
+	read, err := source.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "fbfkv",
+		Streams: []string{"clicks", ">"}, Count: 700}).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +336,8 @@ func TestStreamOfEntries(t *testing.T) {
 			c.Do(ctx, "CMS.CINCRBY", "s", "clicks:"+m.ID, m.Values["page"], 1)
 		}
 	}
-	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from", "redis://"+addr+"/clicks", "--group", "g", s.address())
+	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from",
+		"redis://"+addr+"/clicks", "--group", "g", s.address())
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {
@@ -338,7 +356,8 @@ func TestStreamOfEntries(t *testing.T) {
 	})
 	cmd.Process.Signal(os.Interrupt)
 	// Entries of one value are no JSON, so that they have no page.
-	if cmd.Wait(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(out.String(), "lines without the field: 1000") {
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 2 ||
+		!strings.Contains(out.String(), "lines without the field: 1000") {
 		t.Errorf("exit status %d\n%s", cmd.ProcessState.ExitCode(), out.String())
 	}
 	if info := c.CMSInfo(ctx, "s").Val(); info.Count != entries/2 {

@@ -21,15 +21,20 @@ func TestTableChangesForgetNothing(t *testing.T) {
 		{"create approx", nil, [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}}},
 		{"create nested", nil, [][]string{{"CREATE", "T1", "PREFIX", "P"}, {"CREATE", "T2", "PREFIX", "P:"}}},
 		{"drop", [][]string{{"CREATE", "T", "PREFIX", "P"}}, [][]string{{"DROP", "T"}}},
-		{"drop approx", [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}}, [][]string{{"DROP", "T"}}},
+		{"drop approx", [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}},
+			[][]string{{"DROP", "T"}}},
 		{"drop nested", [][]string{{"CREATE", "T1", "PREFIX", "P"}, {"CREATE", "T2", "PREFIX", "P:"}},
 			[][]string{{"DROP", "T2"}, {"DROP", "T1"}}},
 		{"drop and create", [][]string{{"CREATE", "T", "PREFIX", "P"}},
 			[][]string{{"DROP", "T"}, {"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}}},
-		{"alter window", [][]string{{"CREATE", "T", "PREFIX", "P"}}, [][]string{{"ALTER", "T", "WINDOW", "1000", "SKEW", "0"}}},
-		{"alter error", [][]string{{"CREATE", "T", "PREFIX", "P"}}, [][]string{{"ALTER", "T", "ERROR", "0.0000001", "PAST", "2"}}},
-		{"to approx", [][]string{{"CREATE", "T", "PREFIX", "P"}}, [][]string{{"ALTER", "T", "MODE", "APPROX"}}},
-		{"to exact", [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}}, [][]string{{"ALTER", "T", "MODE", "EXACT"}}},
+		{"alter window", [][]string{{"CREATE", "T", "PREFIX", "P"}},
+			[][]string{{"ALTER", "T", "WINDOW", "1000", "SKEW", "0"}}},
+		{"alter error", [][]string{{"CREATE", "T", "PREFIX", "P"}},
+			[][]string{{"ALTER", "T", "ERROR", "0.0000001", "PAST", "2"}}},
+		{"to approx", [][]string{{"CREATE", "T", "PREFIX", "P"}},
+			[][]string{{"ALTER", "T", "MODE", "APPROX"}}},
+		{"to exact", [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}},
+			[][]string{{"ALTER", "T", "MODE", "EXACT"}}},
 		{"to and fro", [][]string{{"CREATE", "T", "PREFIX", "P"}},
 			[][]string{{"ALTER", "T", "MODE", "APPROX"}, {"ALTER", "T", "MODE", "EXACT"}}},
 	}
@@ -39,7 +44,8 @@ func TestTableChangesForgetNothing(t *testing.T) {
 		for how, do := range between {
 			c := s.dial()
 			// Names of its own for each case: tables and keys.
-			own := strings.NewReplacer("T", fmt.Sprintf("table-%d%s", i, how), "P", fmt.Sprintf("p%d%s", i, how))
+			own := strings.NewReplacer("T", fmt.Sprintf("table-%d%s", i, how), "P",
+				fmt.Sprintf("p%d%s", i, how))
 			key := own.Replace("P:k")
 			ctable(c, own, change.before)
 			for n := range 20 {
@@ -49,7 +55,8 @@ func TestTableChangesForgetNothing(t *testing.T) {
 			do()
 			c = s.dial()
 			for n := range 20 {
-				if got := c.do("CINCRBY", key, strconv.Itoa(n), "1", "WITHSTATUS"); !strings.HasSuffix(got, " :0]") {
+				if got := c.do("CINCRBY", key, strconv.Itoa(n), "1", "WITHSTATUS"); !strings.HasSuffix(got,
+					" :0]") {
 					t.Errorf("%s, %s: the retry of %d was answered %s", change.name, how, n, got)
 				}
 			}
@@ -64,7 +71,8 @@ func ctable(c *rawConn, own *strings.Replacer, commands [][]string) {
 	for _, args := range commands {
 		command := append([]string{"CTABLE", args[0]}, args[1:]...)
 		for i := 2; i < len(command); i++ {
-			if command[i] == "T" || command[i] == "T1" || command[i] == "T2" || command[i][0] == 'P' && len(command[i]) <= 2 {
+			if command[i] == "T" || command[i] == "T1" || command[i] == "T2" || command[i][0] == 'P' &&
+				len(command[i]) <= 2 {
 				command[i] = own.Replace(command[i])
 			}
 		}
@@ -77,7 +85,8 @@ func TestTablesSurvive(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	c := s.dial()
-	c.want("+OK", "CTABLE", "CREATE", "a", "PREFIX", "a:", "MODE", "APPROX", "WINDOW", "5000", "ERROR", "0.001")
+	c.want("+OK", "CTABLE", "CREATE", "a", "PREFIX", "a:", "MODE", "APPROX", "WINDOW", "5000", "ERROR",
+		"0.001")
 	c.want("+OK", "CTABLE", "CREATE", "b", "PREFIX", "b:", "IDTIME", "MS")
 	c.want("+OK", "CTABLE", "ALTER", "a", "WINDOW", "7000")
 	c.want("+OK", "CTABLE", "CREATE", "c", "PREFIX", "c:")

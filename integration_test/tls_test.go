@@ -20,7 +20,8 @@ import (
 func tlsServer(t *testing.T) (s *server, ca *tlstest.Authority) {
 	ca = tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	s = startServer(t, "--tls-port", fixedPort(t), "--port", "0", "--tls-cert-file", cert, "--tls-key-file", key,
+	s = startServer(t, "--tls-port", fixedPort(t), "--port", "0", "--tls-cert-file", cert, "--tls-key-file",
+		key,
 		"--tls-ca-cert-file", ca.File)
 	return s, ca
 }
@@ -39,7 +40,8 @@ func TestTLSRedisCLI(t *testing.T) {
 		}
 	}
 	for _, command := range [][]string{{"CLIENT", "LIST"}, {"INFO", "server"}} {
-		if got := s.cli(append(shown, command...)...); !strings.Contains(got, "addr=127.0.0.1:") && !strings.Contains(got, "tcp_port:0") {
+		if got := s.cli(append(shown, command...)...); !strings.Contains(got, "addr=127.0.0.1:") &&
+			!strings.Contains(got, "tcp_port:0") {
 			t.Errorf("%s over TLS: %s", command, got)
 		}
 	}
@@ -121,10 +123,12 @@ func TestTLSBackup(t *testing.T) {
 	cert, key := ca.Issue("client", time.Now().Add(time.Hour))
 	dir := filepath.Join(t.TempDir(), "copy")
 	args := []string{"backup", s.address(), "--tls", "--cacert", ca.File}
-	if out, code := fbfkv(t, append(args, dir)...); code != 1 || !strings.Contains(out, "the connection failed") {
+	if out, code := fbfkv(t, append(args, dir)...); code != 1 ||
+		!strings.Contains(out, "the connection failed") {
 		t.Errorf("without a certificate: status %d, %s", code, out)
 	}
-	if out, code := fbfkv(t, append(args, "--cert", cert, dir)...); code != 1 || !strings.Contains(out, "--cert and --key") {
+	if out, code := fbfkv(t, append(args, "--cert", cert, dir)...); code != 1 ||
+		!strings.Contains(out, "--cert and --key") {
 		t.Errorf("without a key: status %d, %s", code, out)
 	}
 	if out, code := fbfkv(t, append(args, "--cert", cert, "--key", key, dir)...); code != 0 {

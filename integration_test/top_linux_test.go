@@ -42,7 +42,8 @@ func startOnTerminal(t *testing.T, columns, rows int, args ...string) *terminal 
 		t.Fatal(err)
 	}
 	defer slave.Close()
-	term := &terminal{t: t, master: master, cmd: exec.Command(program, args...), shown: newLogBuffer(), done: make(chan struct{})}
+	term := &terminal{t: t, master: master, cmd: exec.Command(program, args...), shown: newLogBuffer(),
+		done: make(chan struct{})}
 	term.resize(columns, rows)
 	term.cmd.Stdin, term.cmd.Stdout, term.cmd.Stderr = slave, slave, slave
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -69,7 +70,8 @@ func startOnTerminal(t *testing.T, columns, rows int, args ...string) *terminal 
 
 func (term *terminal) resize(columns, rows int) {
 	term.t.Helper()
-	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: uint16(rows), Col: uint16(columns)}); err != nil {
 		term.t.Fatal(err)
 	}
 }
@@ -90,7 +92,9 @@ var orders = regexp.MustCompile(`\x1b\[[0-9?]*[A-Za-z]`)
 func (term *terminal) awaitScreen(want string) {
 	term.t.Helper()
 	match := regexp.MustCompile(want)
-	eventually(term.t, patience, "the screen shows "+want, func() bool { return match.MatchString(term.screen()) })
+	eventually(term.t, patience, "the screen shows "+want, func() bool {
+		return match.MatchString(term.screen())
+	})
 }
 
 // expectEnd expects that the program ends well and gives the terminal back.
@@ -98,7 +102,8 @@ func (term *terminal) expectEnd() {
 	term.t.Helper()
 	<-term.done
 	shown := term.shown.String()
-	if code := term.cmd.ProcessState.ExitCode(); code != 0 || !strings.HasSuffix(shown, "\x1b[?7h\x1b[?25h\x1b[?1049l") {
+	if code := term.cmd.ProcessState.ExitCode(); code != 0 ||
+		!strings.HasSuffix(shown, "\x1b[?7h\x1b[?25h\x1b[?1049l") {
 		term.t.Errorf("it ends with status %d and %q", code, tail(shown, 100))
 	}
 }

@@ -140,7 +140,9 @@ func TestImport(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, patience, "some keys are there", func() bool { return target.DBSize(ctx).Val() > before })
+		eventually(t, patience, "some keys are there", func() bool {
+			return target.DBSize(ctx).Val() > before
+		})
 		kill(cmd)
 		cmd.Wait()
 		if n := target.DBSize(ctx).Val(); n < 2 || n >= keys {
@@ -152,7 +154,8 @@ func TestImport(t *testing.T) {
 	delete(want, "page:5")
 	for i := range 3 {
 		out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr+"/3")
-		if status != 0 || !strings.Contains(out, "existed already and were left alone") || strings.Contains(out, "skipped") ||
+		if status != 0 || !strings.Contains(out, "existed already and were left alone") ||
+			strings.Contains(out, "skipped") ||
 			i > 0 && !strings.HasPrefix(out, "imported 0 of 100000 keys ") {
 			t.Fatalf("run %d: %s%s, exit status %d", i, out, stderr, status)
 		}
@@ -171,10 +174,12 @@ func TestImport(t *testing.T) {
 	source.Del(ctx, "with space 6")
 	out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr+"/3", "--replace")
 	if status != 2 || !strings.Contains(out, "skipped \"page:5\": fbfkv says: WRONGTYPE") ||
-		!strings.Contains(out, "; 2 existed already and were replaced; 99996 existed already with the same value; 1 were skipped") {
+		!strings.Contains(out, "; 2 existed already and were replaced; 99996 existed already with the "+
+			"same value; 1 were skipped") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
-	if got, want := target.MGet(ctx, "page:0", "with space 1").Val(), "[-5 1000008]"; fmt.Sprint(got) != want {
+	if got, want := target.MGet(ctx, "page:0", "with space 1").Val(),
+		"[-5 1000008]"; fmt.Sprint(got) != want {
 		t.Errorf("--replace: %v, want %s", got, want)
 	}
 	if kind := target.Type(ctx, "page:5").Val(); kind != "fbf" {
@@ -203,9 +208,11 @@ func TestImportSkips(t *testing.T) {
 	addr := startRedis(t, "--save", "")
 	source := redisClient(t, addr, 0)
 	for key, value := range map[string]any{
-		"page:good": "-9223372036854775808", "page:zero": 0, "page:float": "1.5", "page:large": "9223372036854775808",
-		"page:plus": "+1", "page:padded": "007", "page:empty": "", "page:text": strings.Repeat("x", 1<<20), "other": "also not",
-		"": 5, "page:" + strings.Repeat("k", 65536): 5,
+		"page:good": "-9223372036854775808", "page:zero": 0, "page:float": "1.5",
+		"page:large": "9223372036854775808",
+		"page:plus":  "+1", "page:padded": "007", "page:empty": "", "page:text": strings.Repeat("x", 1<<20),
+		"other": "also not",
+		"":      5, "page:" + strings.Repeat("k", 65536): 5,
 	} {
 		source.Set(ctx, key, value, 0)
 	}
@@ -213,8 +220,10 @@ func TestImportSkips(t *testing.T) {
 	s := startServer(t)
 	out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match", "page:*")
 	for _, want := range []string{
-		`skipped "page:float": "1.5" is no signed 64-bit integer`, `skipped "page:plus": `, `skipped "page:padded": `,
-		`skipped "page:large": `, `skipped "page:empty": `, `skipped "page:list": not a string`, `skipped "page:text": "xxxxxxxxxxxxxxxxxxxxx" is`,
+		`skipped "page:float": "1.5" is no signed 64-bit integer`, `skipped "page:plus": `,
+		`skipped "page:padded": `,
+		`skipped "page:large": `, `skipped "page:empty": `, `skipped "page:list": not a string`,
+		`skipped "page:text": "xxxxxxxxxxxxxxxxxxxxx" is`,
 		": fbfkv says: ERR key must be 1 to 65536 bytes", "imported 2 of 10 keys ", "; 8 were skipped\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -224,7 +233,8 @@ func TestImportSkips(t *testing.T) {
 	if status != 2 || stderr != "fbfkv: skipped keys: 8\n" || strings.Contains(out, "also not") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
-	if out, _, _ := transfer(t, "import", s.address(), "redis://"+addr); !strings.Contains(out, `skipped "": fbfkv says: ERR key`) {
+	if out, _, _ := transfer(t, "import", s.address(), "redis://"+addr); !strings.Contains(out,
+		`skipped "": fbfkv says: ERR key`) {
 		t.Error(out)
 	}
 
@@ -235,7 +245,8 @@ func TestImportSkips(t *testing.T) {
 	if _, err := pipe.Exec(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match", "short:*"); status != 0 {
+	if out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match",
+		"short:*"); status != 0 {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	eventually(t, patience, "all have expired", func() bool { return s.client().DBSize(ctx).Val() == 2 })
@@ -260,8 +271,10 @@ func TestImportInterrupted(t *testing.T) {
 	cmd.Process.Signal(os.Interrupt)
 	cmd.Wait()
 	n := s.client().DBSize(ctx).Val()
-	if status := cmd.ProcessState.ExitCode(); status != 130 || !strings.HasPrefix(out.String(), fmt.Sprintf("imported %d of ", n)) ||
-		!strings.HasPrefix(errs.String(), fmt.Sprintf("fbfkv: interrupted after %d of about 20000 keys; run it again", n)) {
+	if status := cmd.ProcessState.ExitCode(); status != 130 ||
+		!strings.HasPrefix(out.String(), fmt.Sprintf("imported %d of ", n)) ||
+		!strings.HasPrefix(errs.String(), fmt.Sprintf("fbfkv: interrupted after %d of about 20000 keys; "+
+			"run it again", n)) {
 		t.Errorf("%d keys are there: %s%s, exit status %d", n, out.String(), errs.String(), status)
 	}
 }
@@ -275,7 +288,8 @@ func TestImportSources(t *testing.T) {
 	addr := startRedis(t, "--save", "", "--requirepass", "geheim")
 	guarded := redis.NewClient(&redis.Options{Addr: addr, Password: "geheim", DB: 2})
 	defer guarded.Close()
-	guarded.Do(ctx, "ACL", "SETUSER", "reader", "on", ">l%esen", "~*", "+@read", "+scan", "+dbsize", "+select")
+	guarded.Do(ctx, "ACL", "SETUSER", "reader", "on", ">l%esen", "~*", "+@read", "+scan", "+dbsize",
+		"+select")
 	if err := guarded.Set(ctx, "guarded", 5, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +300,9 @@ func TestImportSources(t *testing.T) {
 	cluster := startRedis(t, "--save", "", "--cluster-enabled", "yes")
 	node := redisClient(t, cluster, 0)
 	node.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-	eventually(t, patience, "the cluster serves", func() bool { return node.Set(ctx, "sharded", 7, 0).Err() == nil })
+	eventually(t, patience, "the cluster serves", func() bool {
+		return node.Set(ctx, "sharded", 7, 0).Err() == nil
+	})
 
 	for _, c := range []struct {
 		args   []string
@@ -296,14 +312,17 @@ func TestImportSources(t *testing.T) {
 		{[]string{"redis://:geheim@" + addr + "/2"}, "imported 1 of 1 keys", 0},
 		{[]string{"redis://reader:l%25esen@" + addr + "/2"}, "imported 0 of 1 keys", 0},
 		{[]string{"redis://:falsch@" + addr}, "WRONGPASS", 1},
-		{[]string{"redis://:gehe%im@" + addr}, "fbfkv: the source is no URL such as redis://user:password@host:6379/0\n", 1},
+		{[]string{"redis://:gehe%im@" + addr}, "fbfkv: the source is no URL such as " +
+			"redis://user:password@host:6379/0\n", 1},
 		{[]string{addr}, "the source is no URL", 1},
 		{append(certificates, "rediss://"+secure.address()), "imported 1 of 1 keys", 0},
 		{[]string{"rediss://" + secure.address()}, "certificate", 1},
-		{[]string{"redis://" + cluster}, "is a node of a cluster and holds only a part of the keys: run import once for each", 1},
+		{[]string{"redis://" + cluster}, "is a node of a cluster and holds only a part of the keys: run " +
+			"import once for each", 1},
 		{[]string{"redis://" + cluster, "--cluster-node"}, "imported 1 of 1 keys", 0},
 		{[]string{"redis://" + s.address()}, "source and target are the same server", 1},
-		{[]string{cluster, "redis://" + cluster}, "is not an fbfkv server: name yours before the source, as HOST:PORT", 1},
+		{[]string{cluster, "redis://" + cluster}, "is not an fbfkv server: name yours before the source, " +
+			"as HOST:PORT", 1},
 		{[]string{"nowhere", "redis://" + cluster, "--cluster-node"}, `"nowhere" is not HOST:PORT`, 1},
 		{[]string{"a", "b"}, "usage: fbfkv import [HOST:PORT] SOURCE", 1},
 	} {
@@ -312,8 +331,10 @@ func TestImportSources(t *testing.T) {
 			args = slices.Insert(args, 1, s.address())
 		}
 		out, stderr, status := transfer(t, args...)
-		if status != c.status || !strings.Contains(out+stderr, c.want) || strings.Contains(out+stderr, "gehe") {
-			t.Errorf("import %q: %s%s, exit status %d, want %q and %d", c.args, out, stderr, status, c.want, c.status)
+		if status != c.status || !strings.Contains(out+stderr, c.want) ||
+			strings.Contains(out+stderr, "gehe") {
+			t.Errorf("import %q: %s%s, exit status %d, want %q and %d", c.args, out, stderr, status, c.want,
+				c.status)
 		}
 	}
 	if got := fmt.Sprint(s.client().MGet(ctx, "guarded", "encrypted", "sharded").Val()); got != "[5 6 7]" {
@@ -343,23 +364,29 @@ func TestExport(t *testing.T) {
 	}
 	pipe := exec.Command("redis-cli", "-h", host, "-p", port, "--pipe")
 	pipe.Stdin = strings.NewReader(files["resp"])
-	if out, err := pipe.CombinedOutput(); err != nil || !strings.Contains(string(out), "errors: 0, replies: 20000") {
+	if out, err := pipe.CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "errors: 0, replies: 20000") {
 		t.Errorf("redis-cli --pipe: %v\n%s", err, out)
 	}
 	got, gotEnds := counters(t, redisClient(t, addr, 0))
 	if !maps.Equal(got, want) || !maps.EqualFunc(gotEnds, ends, time.Time.Equal) {
-		t.Errorf("resp: %d counters, %d with an expiry; want %d and %d", len(got), len(gotEnds), len(want), len(ends))
+		t.Errorf("resp: %d counters, %d with an expiry; want %d and %d", len(got), len(gotEnds), len(want),
+			len(ends))
 	}
-	for format, read := range map[string]func(*testing.T, string) (map[string]int64, map[string]time.Time){"csv": fromCSV, "ndjson": fromNDJSON} {
-		if got, gotEnds := read(t, files[format]); !maps.Equal(got, want) || !maps.EqualFunc(gotEnds, ends, time.Time.Equal) {
-			t.Errorf("%s: %d counters, %d with an expiry; want %d and %d", format, len(got), len(gotEnds), len(want), len(ends))
+	for format, read := range map[string]func(*testing.T, string) (map[string]int64,
+		map[string]time.Time){"csv": fromCSV, "ndjson": fromNDJSON} {
+		if got, gotEnds := read(t, files[format]); !maps.Equal(got, want) ||
+			!maps.EqualFunc(gotEnds, ends, time.Time.Equal) {
+			t.Errorf("%s: %d counters, %d with an expiry; want %d and %d", format, len(got), len(gotEnds),
+				len(want), len(ends))
 		}
 	}
 	out, stderr, status := transfer(t, "export", s.address(), "--match", "with space 1", "--format", "csv")
 	if want := "key,value,expires_unix_ms\nwith space 1,999998,\n"; out != want || status != 0 {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
-	if _, stderr, status := transfer(t, "export", "--format", "xml"); status != 1 || !strings.Contains(stderr, "resp, csv or ndjson") {
+	if _, stderr, status := transfer(t, "export", "--format", "xml"); status != 1 ||
+		!strings.Contains(stderr, "resp, csv or ndjson") {
 		t.Errorf("%s, exit status %d", stderr, status)
 	}
 }
@@ -426,7 +453,8 @@ func TestImportFilters(t *testing.T) {
 	target.want("+OK", "BF.RESERVE", "large", "0.5", "10")
 	url := "redis://" + from.address()
 	out, stderr, status := transfer(t, "import", to.address(), url)
-	if status != 2 || !strings.Contains(out, `skipped "sketch": not a string`) || !strings.Contains(out, `skipped "small": fbfkv has a key of type string`) ||
+	if status != 2 || !strings.Contains(out, `skipped "sketch": not a string`) ||
+		!strings.Contains(out, `skipped "small": fbfkv has a key of type string`) ||
 		!strings.Contains(out, "imported 2 of 4 keys") {
 		t.Fatalf("%s%s, exit status %d", out, stderr, status)
 	}
@@ -448,14 +476,16 @@ func TestImportFilters(t *testing.T) {
 	}
 	target.want(":3", "DBSIZE")
 	source.do("BF.ADD", "small", "d")
-	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small", "--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
+	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small",
+		"--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	target.want(":4", "BF.CARD", "small")
 	// A counter with the name of a mark is not one.
 	target.want("+OK", "SET", "import:small", "7")
 	source.do("BF.ADD", "small", "e")
-	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small", "--replace"); status != 2 || !strings.Contains(out, "delete or rename it first") {
+	if out, stderr, status = transfer(t, "import", to.address(), url, "--match", "small",
+		"--replace"); status != 2 || !strings.Contains(out, "delete or rename it first") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	target.want(`"7"`, "GET", "import:small")

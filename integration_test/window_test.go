@@ -46,7 +46,8 @@ func TestWindow(t *testing.T) {
 				return c.do("CSEEN", key, last) == "$-1"
 			})
 			before := c.do("CGET", key)
-			if got := c.do("CINCRBY", key, last, "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]", number(before)+1) {
+			if got := c.do("CINCRBY", key, last, "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]",
+				number(before)+1) {
 				t.Errorf("a forgotten opid is answered %s; the counter was %s", got, before)
 			}
 		})
@@ -64,12 +65,14 @@ func number(reply string) int {
 func checkRecognition(t *testing.T, c *rawConn, key string) (last int) {
 	var sent []time.Time // before each was applied, so that its window ends later
 	late, retried := 0, 0
-	for begin := time.Now(); time.Since(begin) < 4*shortWindow || retried < 100; time.Sleep(3 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < 4*shortWindow ||
+		retried < 100; time.Sleep(3 * time.Millisecond) {
 		now := time.Now()
 		if now.Sub(begin) > patience {
 			t.Fatalf("only %d retries were made in time", retried)
 		}
-		if got := c.do("CINCRBY", key, strconv.Itoa(len(sent)), "1", "WITHSTATUS"); !strings.HasSuffix(got, " :1]") {
+		if got := c.do("CINCRBY", key, strconv.Itoa(len(sent)), "1", "WITHSTATUS"); !strings.HasSuffix(got,
+			" :1]") {
 			t.Fatalf("new operation %d: %s", len(sent), got)
 		}
 		sent = append(sent, now)
@@ -167,7 +170,8 @@ func TestStale(t *testing.T) {
 	s := startServer(t)
 	c := s.dial()
 	const window, skew = 100_000, 500
-	stale := "-STALE operation is older than what the table remembers (WINDOW 100 s), so it may have been applied. Read the counter; to count it anyway, use a new opid"
+	stale := "-STALE operation is older than what the table remembers (WINDOW 100 s), so it may have been " +
+		"applied. Read the counter; to count it anyway, use a new opid"
 	future := regexp.MustCompile(`^-ERR operation time is in the future: \d+(\.\d+)? s ahead of the server's clock, more than SKEW \(0.5 s\)$`)
 	wantFuture := func(args ...string) {
 		t.Helper()
@@ -202,7 +206,8 @@ func TestStale(t *testing.T) {
 	c.want(":2", "CINCRBY", "UUIDV7:k", string(binary[:]), "1")
 
 	// Without being told, the server reads the time of a UUIDv7: late retries are refused.
-	c.want("+OK", "CTABLE", "CREATE", "told-nothing", "PREFIX", "told-nothing:", "WINDOW", strconv.Itoa(window))
+	c.want("+OK", "CTABLE", "CREATE", "told-nothing", "PREFIX", "told-nothing:", "WINDOW",
+		strconv.Itoa(window))
 	id = uuid.Must(uuid.NewV7())
 	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")
 	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")

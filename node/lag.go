@@ -10,8 +10,9 @@ import (
 	"github.com/fbfkv/fbfkv/cluster"
 )
 
-// hasAllUntil notes until when this node has had all that was committed: until the oldest entry was committed that it has
-// not applied, and no longer than a leader has said what is committed, or than it led itself.
+// hasAllUntil notes until when this node has had all that was committed: until the oldest entry was
+// committed that it has not applied, and no longer than a leader has said what is committed, or
+// than it led itself.
 func (n *member) hasAllUntil(s cluster.Status) {
 	until := s.Heard.At
 	if s.Leads {
@@ -82,7 +83,9 @@ func (c *commitTimes) note(index uint64) {
 func (c *commitTimes) since(index uint64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.at, index+1, func(t commitTime, index uint64) int { return cmp.Compare(t.index, index) })
+	i, _ := slices.BinarySearchFunc(c.at, index+1, func(t commitTime, index uint64) int {
+		return cmp.Compare(t.index, index)
+	})
 	if i == len(c.at) {
 		return 0
 	}

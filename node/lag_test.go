@@ -8,12 +8,15 @@ import (
 	"github.com/fbfkv/fbfkv/cluster"
 )
 
-// TestHasAllUntil: a replica has had all that was committed until the oldest entry was committed that it lacks, and for no longer
-// than its leader has said what is committed. One that takes in everything a moment later is not behind.
+// TestHasAllUntil: a replica has had all that was committed until the oldest entry was committed
+// that it lacks, and for no longer than its leader has said what is committed. One that takes in
+// everything a moment later is not behind.
 func TestHasAllUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := member{opened: time.Now()}
-		heard, behind := uint64(0), func() time.Duration { return time.Since(*n.hadAll.Load()).Round(time.Second) }
+		heard, behind := uint64(0), func() time.Duration {
+			return time.Since(*n.hadAll.Load()).Round(time.Second)
+		}
 		look := func(committed, applied uint64, hears bool) {
 			time.Sleep(time.Second)
 			s := cluster.Status{Committed: committed, Applied: applied}
@@ -43,7 +46,8 @@ func TestHasAllUntil(t *testing.T) {
 		said := time.Now()
 		for range 10 { // nobody says what is committed
 			time.Sleep(time.Second)
-			n.hasAllUntil(cluster.Status{Committed: 119, Applied: 119, Heard: cluster.Heard{At: said, Commit: 119}})
+			n.hasAllUntil(cluster.Status{Committed: 119, Applied: 119,
+				Heard: cluster.Heard{At: said, Commit: 119}})
 		}
 		if got := behind(); got != 10*time.Second {
 			t.Errorf("%v behind without a leader, want 10 s", got)
@@ -51,8 +55,9 @@ func TestHasAllUntil(t *testing.T) {
 	})
 }
 
-// TestStartedReplica: a replica that was just started answers no reads until it has had, at one look, all that its leader knows to be
-// committed, and the leader knows everything. Its start may have come long after its stop.
+// TestStartedReplica: a replica that was just started answers no reads until it has had, at one
+// look, all that its leader knows to be committed, and the leader knows everything. Its start may
+// have come long after its stop.
 func TestStartedReplica(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -60,9 +65,12 @@ func TestStartedReplica(t *testing.T) {
 		serves bool
 	}{
 		{"nothing was heard", cluster.Status{Applied: 50}, false},
-		{"it lacks something", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 51, Begun: true}}, false},
-		{"its leader was just started as well", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 20}}, false},
-		{"it has everything", cluster.Status{Applied: 51, Heard: cluster.Heard{Commit: 51, Begun: true}}, true},
+		{"it lacks something", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 51, Begun: true}},
+			false},
+		{"its leader was just started as well", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 20}},
+			false},
+		{"it has everything", cluster.Status{Applied: 51, Heard: cluster.Heard{Commit: 51, Begun: true}},
+			true},
 		{"it led", cluster.Status{Applied: 51, Leads: true}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -100,8 +108,9 @@ func TestCommitTimes(t *testing.T) {
 		}
 		newest := uint64(10 * (2*maxCommitTimes - 1))
 		for index, want := range map[uint64]time.Duration{
-			newest: 0, newest + 5: 0, newest - 1: time.Second, newest - 10: time.Second, newest - 11: 2 * time.Second,
-			0: maxCommitTimes * time.Second, // as far as is known
+			newest: 0, newest + 5: 0, newest - 1: time.Second, newest - 10: time.Second,
+			newest - 11: 2 * time.Second,
+			0:           maxCommitTimes * time.Second, // as far as is known
 		} {
 			if got := c.since(index); got != want {
 				t.Errorf("index %d: %v, want %v", index, got, want)

@@ -40,8 +40,9 @@ type member struct {
 	commits commitTimes
 	opened  time.Time
 	hadAll  atomic.Pointer[time.Time] // hasAllUntil's
-	hadOnce atomic.Bool               // hasAllUntil's: this node has had all that was committed, at least once since its start
-	led     time.Time                 // when a look found it leading last; hasAllUntil's
+	// hasAllUntil's: this node has had all that was committed, at least once since its start
+	hadOnce atomic.Bool
+	led     time.Time // when a look found it leading last; hasAllUntil's
 	looking sync.Mutex
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
@@ -78,7 +79,8 @@ func openMember(o Options) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &member{o: o, config: o.Config, log: o.Logger, directory: directory, restart: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
+	n := &member{o: o, config: o.Config, log: o.Logger, directory: directory, restart: make(chan struct{}, 1),
+		heard: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(o.Config), Version: o.Version,
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -110,16 +112,20 @@ func selfOf(config *server.Config) cluster.Member {
 		}
 		return port
 	}
-	m := cluster.Member{Host: c.AnnounceIP, Hostname: c.AnnounceHostname, Port: or(c.AnnouncePort, config.Port),
-		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort()), Level: cluster.FormatLevel}
+	m := cluster.Member{Host: c.AnnounceIP, Hostname: c.AnnounceHostname,
+		Port:        or(c.AnnouncePort, config.Port),
+		TLSPort:     or(c.AnnounceTLSPort, config.TLS.Port),
+		ClusterPort: or(c.AnnounceBusPort, config.ClusterPort()), Level: cluster.FormatLevel}
 	return m
 }
 
 // listen opens the cluster port as a member of a cluster.
 func (n *member) listen(id string) (*cluster.Net, error) {
-	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel, Starts: n.starts},
+	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(),
+		Format: cluster.FormatLevel, Starts: n.starts},
 		Version: func() uint64 { return n.configuration().Version }, Removed: n.removed, Witness: n.witness,
-		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Dial: n.o.DialCluster, Log: n.log}
+		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit,
+		Secret: n.config.Cluster.Secret, Dial: n.o.DialCluster, Log: n.log}
 	if n.config.Cluster.TLS {
 		o.TLS = n.o.Certificates.Cluster
 	}
@@ -172,7 +178,8 @@ func (n *member) admit(peer cluster.Identity, _ byte) error {
 func (n *member) join(c cluster.Configuration) (err error) {
 	self := c.Member(n.directory.ID())
 	if self == nil {
-		return fmt.Errorf("data directory %s: the node %s is not in the configuration that it has itself", n.config.Dir, n.directory.ID())
+		return fmt.Errorf("data directory %s: the node %s is not in the configuration that it has itself",
+			n.config.Dir, n.directory.ID())
 	}
 	if n.starts, err = n.directory.Stable.CountStart(); err != nil {
 		return err
@@ -186,8 +193,10 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	timeout := n.config.Cluster.NodeTimeout
 	// The shard first: what its log ends with is part of what this node says of itself to all.
 	options := cluster.Options{
-		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
-		FS: n.o.FS, Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
+		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout,
+		Logger: n.log,
+		FS:     n.o.FS, Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead,
+		Found: c.Shard(self.Shard).Founder == self.ID,
 		DiskHangs: func() {
 			if meta := n.meta.Load(); meta != nil {
 				meta.DiskHangs()
@@ -201,7 +210,8 @@ func (n *member) join(c cluster.Configuration) (err error) {
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return n.o.openStore(func(o *store.Options) {
-				o.Seed, o.Partitions, o.Replicated, o.Sections = c.Seed, c.Partitions, replicated, cluster.Sections
+				o.Seed, o.Partitions = c.Seed, c.Partitions
+				o.Replicated, o.Sections = replicated, cluster.Sections
 				_, o.RegionIncarnation = cluster.RegionIdentity(c.Cluster)
 			})
 		},
@@ -213,7 +223,9 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	if err != nil {
 		return errors.Join(err, n.witness.Close(), n.net.Close())
 	}
-	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Keep: n.directory.Learn, Logger: n.log, Fatal: n.end}
+	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net,
+		Address: self.ClusterAddress(), Timeout: timeout, Keep: n.directory.Learn, Logger: n.log,
+		Fatal: n.end}
 	if n.directory.Founder() {
 		o.Found = &c
 	}
@@ -236,10 +248,12 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	}
 	n.leaders = cluster.NewLeaders(n.net, n.configuration, timeout/leaderPart, lookAgain)
 	n.tables = cluster.KeepTables(node, meta, n.leaders, self.Shard, lookAgain)
-	n.mover.Store(cluster.StartMover(cluster.MoverOptions{Node: node, Meta: meta, Net: n.net, Leaders: n.leaders, Shard: self.Shard, Show: n.look, Logger: n.log}))
+	n.mover.Store(cluster.StartMover(cluster.MoverOptions{Node: node, Meta: meta, Net: n.net,
+		Leaders: n.leaders, Shard: self.Shard, Show: n.look, Logger: n.log}))
 	n.look()
 	n.running.Go(n.watch)
-	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address", self.ClusterAddress(),
+	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address",
+		self.ClusterAddress(),
 		"partitions", c.Partitions)
 	return nil
 }
@@ -272,7 +286,8 @@ func (n *member) removed() {
 	n.leaves.Do(func() {
 		go func() {
 			err := n.directory.Leave(n.configuration().Cluster)
-			n.log.Error("this node stops: it was removed from its cluster while it was away, and another node may have its place; start it with an empty directory", "error", err)
+			n.log.Error("this node stops: it was removed from its cluster while it was away, and another "+
+				"node may have its place; start it with an empty directory", "error", err)
 			n.end(err)
 		}()
 	})
@@ -297,7 +312,8 @@ func (n *member) attach(s *server.Server, again, cutOff func()) {
 
 // commands are what package commands needs of the cluster.
 func (n *member) commands() *commands.Cluster {
-	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
+	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() },
+		Admin: n.admin.Do}
 	if n.node.Load() != nil {
 		c.Progress, c.Replicas, c.Tables, c.Behind = n.progress, n.replicas, n.tables, n.lacks
 	}
@@ -374,7 +390,9 @@ func (n *member) look() {
 		} else {
 			leader = n.lookAtOther(&s, c)
 		}
-		s.Leader = slices.IndexFunc(s.Nodes, func(node commands.ClusterNode) bool { return node.ID == leader })
+		s.Leader = slices.IndexFunc(s.Nodes, func(node commands.ClusterNode) bool {
+			return node.ID == leader
+		})
 		v.Shards = append(v.Shards, s)
 	}
 	if !sameView(was, v) {
@@ -384,7 +402,8 @@ func (n *member) look() {
 
 // lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if it has
 // no leader now, "" if it never had one.
-func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status, was *commands.ClusterView) (leader string) {
+func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status,
+	was *commands.ClusterView) (leader string) {
 	self := n.directory.ID()
 	s.Ready, s.Term = status.Leads, status.Term
 	own := cluster.Leader{Shard: s.ID, Node: self}
@@ -394,7 +413,8 @@ func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, st
 			continue // it may know little yet
 		}
 		p, known := status.Peers[m.ID]
-		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
+		failed := status.Leads && m.ID != self &&
+			(!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
 		if failed {
 			own.Failed = append(own.Failed, m.ID)
 		}
@@ -442,7 +462,8 @@ func (n *member) lookAtOther(s *commands.ClusterShard, c cluster.Configuration) 
 
 // shown is a member as clients are shown it.
 func shown(m cluster.Member, failed bool) commands.ClusterNode {
-	return commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort, ClusterPort: m.ClusterPort, Failed: failed}
+	return commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port,
+		TLSPort: m.TLSPort, ClusterPort: m.ClusterPort, Failed: failed}
 }
 
 // slotsOf returns the slots of a shard's partitions.
@@ -457,19 +478,22 @@ func slotsOf(s cluster.Shard, c cluster.Configuration) (ranges []commands.SlotRa
 // sameView reports whether clients are told the same.
 func sameView(a, b *commands.ClusterView) bool {
 	return a.Epoch == b.Epoch && slices.EqualFunc(a.Shards, b.Shards, func(s, o commands.ClusterShard) bool {
-		return s.ID == o.ID && s.Leader == o.Leader && s.LostAt.Equal(o.LostAt) && s.Ready == o.Ready && s.Term == o.Term && slices.Equal(s.Nodes, o.Nodes) && slices.Equal(s.Held, o.Held)
+		return s.ID == o.ID && s.Leader == o.Leader && s.LostAt.Equal(o.LostAt) && s.Ready == o.Ready &&
+			s.Term == o.Term && slices.Equal(s.Nodes, o.Nodes) && slices.Equal(s.Held, o.Held)
 	})
 }
 
 // progress is how far the shard is.
 func (n *member) progress() commands.ClusterProgress {
 	s := n.node.Load().Status()
-	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last, Committed: s.Committed, Applied: s.Applied,
+	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last,
+		Committed: s.Committed, Applied: s.Applied,
 		Rebuilds: s.Rebuilds, Fenced: s.Fenced, Nodes: make(map[string]commands.NodeProgress, len(s.Peers))}
 	fetched, given := n.node.Load().Transfers()
 	p.Fetched, p.Given = commands.Transfers(fetched), commands.Transfers(given)
 	for id, peer := range s.Peers {
-		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact), Lag: n.commits.since(peer.Index)}
+		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact),
+			Lag: n.commits.since(peer.Index)}
 	}
 	if !s.Leads && s.Leader != "" && !s.Contact.IsZero() {
 		p.Nodes[s.Leader] = commands.NodeProgress{Index: s.Committed, LastContact: time.Since(s.Contact)}
@@ -503,14 +527,16 @@ func (n *member) replicas(want int, timeout time.Duration) int {
 func (n *member) handOver() {
 	node := n.node.Load()
 	c := n.configuration()
-	if self := c.Member(n.directory.ID()); node == nil || !node.Leads() || self == nil || c.Voters(self.Shard) < 2 {
+	if self := c.Member(n.directory.ID()); node == nil || !node.Leads() || self == nil ||
+		c.Voters(self.Shard) < 2 {
 		return
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	if err := node.HandOver(ctx, ""); err != nil {
-		n.log.Warn("no other node has taken over: the others elect a leader once this node has stopped", "error", err)
+		n.log.Warn("no other node has taken over: the others elect a leader once this node has stopped",
+			"error", err)
 		return
 	}
 	n.log.Info("another node leads the shard now", "took", time.Since(began).Round(time.Millisecond))
@@ -528,7 +554,8 @@ func (n *member) close(snapshot bool) error {
 	n.mover.Load().Close()
 	n.leaders.Close()
 	begin := time.Now()
-	if err := errors.Join(n.meta.Load().Close(), node.Close(), n.net.Close()); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := errors.Join(n.meta.Load().Close(), node.Close(), n.net.Close()); err != nil &&
+		!errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("closing the data directory: %w", err)
 	}
 	n.log.Info("stopped", "snapshot", true, "took", time.Since(begin).Round(time.Millisecond))

@@ -62,7 +62,8 @@ func (n *member) regionShards() []regions.Shard {
 		}
 		for _, m := range c.Of(shard.ID) {
 			if m.Voter {
-				s.Nodes = append(s.Nodes, regions.ShardNode{Host: m.Host, Port: uint16(m.Port), TLSPort: uint16(m.TLSPort), Leads: leads[m.ID]})
+				s.Nodes = append(s.Nodes, regions.ShardNode{Host: m.Host, Port: uint16(m.Port),
+					TLSPort: uint16(m.TLSPort), Leads: leads[m.ID]})
 			}
 			s.Own = s.Own || m.ID == n.directory.ID()
 		}

@@ -1,6 +1,7 @@
-// Package node wires one process together: the data directory, the cluster that it may be a member of, and the other
-// regions. Its server is made by the caller, and attached. The file system, listeners, connections, the clock and the
-// end of the process are options, so that a test can run nodes in a world of its own.
+// Package node wires one process together: the data directory, the cluster that it may be a member
+// of, and the other regions. Its server is made by the caller, and attached. The file system,
+// listeners, connections, the clock and the end of the process are options, so that a test can run
+// nodes in a world of its own.
 package node
 
 import (
@@ -24,7 +25,8 @@ import (
 
 // Options say what a node is, and what it meets.
 type Options struct {
-	// Config has the settings, Certificates the certificates that they name (nil: none), Users the server's users.
+	// Config has the settings, Certificates the certificates that they name (nil: none), Users the
+	// server's users.
 	Config       *server.Config
 	Certificates *server.TLS
 	Users        *acl.Users
@@ -41,16 +43,17 @@ type Options struct {
 	ListenCluster func() (net.Listener, error)
 	// DialCluster and DialRegion open a connection to another node, and to another region; nil: by TCP.
 	DialCluster, DialRegion func(ctx context.Context, address string) (net.Conn, error)
-	// TuneStore and TuneCluster change the options of the store and of the shard's Raft group, beyond the settings; nil:
-	// nothing does.
+	// TuneStore and TuneCluster change the options of the store and of the shard's Raft group,
+	// beyond the settings; nil: nothing does.
 	TuneStore   func(*store.Options)
 	TuneCluster func(*cluster.Options)
 	// Exit ends the process with a status, and does not return; nil: os.Exit.
 	Exit func(status int)
 }
 
-// Node is an open data directory: of a server that stands alone, of a member of a cluster, or of a server that is about to
-// become one. Its methods are safe for concurrent use, but for Attach and Close.
+// Node is an open data directory: of a server that stands alone, of a member of a cluster, or of a
+// server that is about to become one. Its methods are safe for concurrent use, but for Attach and
+// Close.
 type Node struct {
 	o       Options
 	st      *store.Store

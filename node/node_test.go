@@ -12,7 +12,8 @@ import (
 func TestOpenFails(t *testing.T) {
 	for _, member := range []bool{false, true} {
 		fsys := vfs.NewMem()
-		f, err := fsys.Create("dir", vfs.WriteCategoryUnspecified) // a file where the data directory should be
+		// a file where the data directory should be
+		f, err := fsys.Create("dir", vfs.WriteCategoryUnspecified)
 		if err == nil {
 			err = f.Close()
 		}

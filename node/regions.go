@@ -32,7 +32,8 @@ func (e *regionEnd) config() *server.Config {
 }
 
 // openRegions reads the other regions, once the store is a member of any. It refuses to if
-// strangers could read this one. In is the cluster of which the store is a replica of a shard; nil: there is none.
+// strangers could read this one. In is the cluster of which the store is a replica of a shard; nil:
+// there is none.
 func openRegions(st *store.Store, in *regions.Cluster, o Options) (*regionEnd, error) {
 	e := &regionEnd{first: o.Config}
 	unsafe := func() error { return e.config().RegionUnsafe(o.Users) }
@@ -59,9 +60,12 @@ func openRegions(st *store.Store, in *regions.Cluster, o Options) (*regionEnd, e
 		},
 		Announce: func() string { return e.config().Region.Announce },
 		Unsafe:   unsafe,
-		Remember: func(b []byte) error { return disk.WriteFile(o.FS, o.Config.Dir, persistence.RegionsName, b) },
+		Remember: func(b []byte) error {
+			return disk.WriteFile(o.FS, o.Config.Dir, persistence.RegionsName, b)
+		},
 		Recall: func() ([]byte, error) {
-			b, err := disk.ReadFile(o.FS, filepath.Join(o.Config.Dir, persistence.RegionsName), regions.MaxRemembered)
+			b, err := disk.ReadFile(o.FS, filepath.Join(o.Config.Dir, persistence.RegionsName),
+				regions.MaxRemembered)
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil, nil
 			}

@@ -79,9 +79,10 @@ func (db *DB) Cut(linked func()) error {
 	if err := db.RemoveCut(); err != nil {
 		return wrap("remove the last cut", err)
 	}
-	err := db.copyAs(db.CutDir(), linked, db.log.CopyTo, func() error { return nil }, func(aside string) error {
-		return disk.WriteFile(db.fs, aside, metaName, db.Meta().encode())
-	})
+	err := db.copyAs(db.CutDir(), linked, db.log.CopyTo, func() error { return nil },
+		func(aside string) error {
+			return disk.WriteFile(db.fs, aside, metaName, db.Meta().encode())
+		})
 	return wrap("cut", err)
 }
 
@@ -95,7 +96,8 @@ func (db *DB) RemoveCut() error {
 
 // copyAs makes a copy of the data directory, which gets its META last: without it nobody
 // takes the directory for whole.
-func (db *DB) copyAs(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error, writeMeta func(aside string) error) error {
+func (db *DB) copyAs(dir string, linked func(), copyLog func(dir, markDir string) error,
+	committed func() error, writeMeta func(aside string) error) error {
 	hold := db.Hold("copy as "+dir, math.MaxUint64)
 	defer hold.Release()
 	return publish(db.fs, dir, func(aside string) error {
@@ -154,7 +156,8 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 }
 
 // copyTo fills a new, empty directory, but for META.
-func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error) error {
+func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string) error,
+	committed func() error) error {
 	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
@@ -184,8 +187,8 @@ func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string
 	return db.Sync()
 }
 
-// writeCopyOf writes META of a copy. The copy is another incarnation, so that its sequences do not become those of
-// what its original does from now on (G1).
+// writeCopyOf writes META of a copy. The copy is another incarnation, so that its sequences do not
+// become those of what its original does from now on (G1).
 func writeCopyOf(m Meta, fsys vfs.FS, dir string) error {
 	return disk.WriteFile(fsys, dir, metaName, m.copied().encode())
 }
@@ -268,7 +271,8 @@ func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// walk calls fn for all files in root and in those of its directories that a backup has, with their path from there.
+// walk calls fn for all files in root and in those of its directories that a backup has, with their
+// path from there.
 func walk(fsys vfs.FS, root, below string, fn func(path string, info vfs.FileInfo) error) error {
 	names, err := fsys.List(fsys.PathJoin(root, below))
 	if err != nil {
@@ -336,23 +340,26 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
-// passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, a node's own values, where other regions are, another replica's files, and what Open would remove; or is written anew: META.
+// passing reports whether a file of a data directory belongs to the process that has or had it
+// open: the lock, the spare, when it was backed up, a node's own values, where other regions are,
+// another replica's files, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
 	if strings.HasPrefix(path, CutName) || strings.HasPrefix(path, IncomingName) {
 		return true
 	}
-	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || path == WitnessName || path == RegionsName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName ||
+		path == ValuesName || path == WitnessName || path == RegionsName ||
+		strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
-// copied reports whether Restore takes a file: one that a backup has. A data directory may hold others, a log file or the
-// server's users, which are not data.
+// copied reports whether Restore takes a file: one that a backup has. A data directory may hold
+// others, a log file or the server's users, which are not data.
 func copied(path string) bool {
 	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path)
 }
 
-// noLinks refuses a path below root that leads over a link, or to a device. A link in a backup can lead to files that its author
-// must not read.
+// noLinks refuses a path below root that leads over a link, or to a device. A link in a backup can
+// lead to files that its author must not read.
 func noLinks(fsys vfs.FS, root, path string) error {
 	if vfs.Root(fsys) != vfs.Default {
 		return nil // it has no links
@@ -365,7 +372,8 @@ func noLinks(fsys vfs.FS, root, path string) error {
 			return err
 		}
 		if mode := info.Mode(); !mode.IsRegular() && !mode.IsDir() {
-			return fmt.Errorf("%s is neither a file nor a directory (%v): a backup has no links", at, mode.Type())
+			return fmt.Errorf("%s is neither a file nor a directory (%v): a backup has no links", at,
+				mode.Type())
 		}
 	}
 	return nil

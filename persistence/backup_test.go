@@ -129,7 +129,9 @@ func TestBackupOfDroppedRun(t *testing.T) {
 func TestBackupOfAShard(t *testing.T) {
 	mem := vfs.NewMem()
 	o := testOptions(mem)
-	o.Sections = func(e *oplog.Entry) (from, to int, begins bool, err error) { return 0, len(e.Data), false, nil }
+	o.Sections = func(e *oplog.Entry) (from, to int, begins bool, err error) {
+		return 0, len(e.Data), false, nil
+	}
 	db := mustOpen(t, o)
 	for i := uint64(1); i <= 5; i++ { // a section is 15 bytes and its content
 		data := append([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(i), 0, 0, 0, 1}, 'a'+byte(i))

@@ -20,7 +20,8 @@ type Changes struct {
 
 // NewChanges returns no changes yet.
 func (db *DB) NewChanges() *Changes {
-	return &Changes{db, db.pebble.NewBatch(pebble.WithInitialSizeBytes(4<<10), pebble.WithMaxRetainedSizeBytes(4<<20))}
+	return &Changes{db,
+		db.pebble.NewBatch(pebble.WithInitialSizeBytes(4<<10), pebble.WithMaxRetainedSizeBytes(4<<20))}
 }
 
 // PutRow writes a row, replacing an earlier value. Both are copied.
@@ -229,8 +230,8 @@ func (f *flushes) retry() error {
 // flushCategory is what Pebble calls the writes of a flush.
 const flushCategory vfs.DiskWriteCategory = "pebble-memtable-flush"
 
-// pause delays a new sstable after a failure of the same kind of work, for Pebble does not: on a full disk it would keep
-// a processor busy, and fill the server's log.
+// pause delays a new sstable after a failure of the same kind of work, for Pebble does not: on a
+// full disk it would keep a processor busy, and fill the server's log.
 func (f *flushes) pause(c vfs.DiskWriteCategory) {
 	f.mu.Lock()
 	failed, again := f.failed, f.again

@@ -80,7 +80,8 @@ type TableCheck struct {
 // then the order of all keys within and between the sstables. report is called
 // with the name of a damaged file, relative to the data directory, and what is
 // wrong with it; progress with the bytes verified so far and in all.
-func (db *DB) VerifyTables(report func(file string, err error), progress func(done, total int64)) (TableCheck, error) {
+func (db *DB) VerifyTables(report func(file string, err error), progress func(done, total int64)) (TableCheck,
+	error) {
 	files, total, err := db.tables()
 	if err != nil {
 		return TableCheck{}, wrap("list the sstables", err)

@@ -139,7 +139,8 @@ func TestRows(t *testing.T) {
 	}
 
 	stopped := 0
-	if err := db.Rows(0, math.MaxUint64, func(RowKey, []byte) bool { stopped++; return stopped < 2 }); err != nil {
+	if err := db.Rows(0, math.MaxUint64,
+		func(RowKey, []byte) bool { stopped++; return stopped < 2 }); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "rows before the stop", stopped, 2)

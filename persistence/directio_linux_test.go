@@ -32,7 +32,8 @@ func inPageCache(t *testing.T, path string, off int64) bool {
 	}
 	defer unix.Munmap(b)
 	var resident byte
-	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), 1, uintptr(unsafe.Pointer(&resident)))
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), 1,
+		uintptr(unsafe.Pointer(&resident)))
 	if errno != 0 {
 		t.Fatal(errno)
 	}
@@ -50,7 +51,8 @@ func needDirect(t *testing.T, dir string) {
 	if !setDirect(f, true) {
 		t.Skip("no O_DIRECT on this file system")
 	}
-	if direct, err := writeDirect(f, takeBuffer(new(sync.Pool), directPiece)[:directAlign]); !direct || err != nil {
+	if direct, err := writeDirect(f, takeBuffer(new(sync.Pool), directPiece)[:directAlign]); !direct ||
+		err != nil {
 		t.Skipf("no direct writes of %d bytes on this file system: %v", directAlign, err)
 	}
 }
@@ -243,7 +245,8 @@ func TestDirectBuffers(t *testing.T) {
 	var rs runFiles
 	var pool sync.Pool
 	for range 20 {
-		for name, b := range map[string][]byte{"write": takeBuffer(&pool, directPiece), "read": rs.readBuffer(), "grown": grow(nil, 3<<20+1)} {
+		for name, b := range map[string][]byte{"write": takeBuffer(&pool, directPiece),
+			"read": rs.readBuffer(), "grown": grow(nil, 3<<20+1)} {
 			if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); at%directAlign != 0 {
 				t.Fatalf("a %s buffer of %d bytes begins at %x", name, cap(b), at)
 			}

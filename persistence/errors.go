@@ -52,7 +52,8 @@ var tableInError = regexp.MustCompile(`\bfile (\d{6,})\b`)
 // an error from Pebble or the file system. nil stays nil.
 func wrap(doing string, err error) error {
 	if err != nil {
-		if f := tableInError.FindStringSubmatch(err.Error()); f != nil && !strings.Contains(err.Error(), f[1]+".sst") {
+		if f := tableInError.FindStringSubmatch(err.Error()); f != nil &&
+			!strings.Contains(err.Error(), f[1]+".sst") {
 			doing += ": " + pebbleName + "/" + f[1] + ".sst"
 		}
 	}

@@ -66,7 +66,8 @@ func TestLogFaults(t *testing.T) {
 		{"fsync, always", oplog.Always, fsync, syscall.EIO, false},
 		{"background fsync", oplog.Everysec, fsync, syscall.EIO, true},
 		{"mark", oplog.Everysec, crashtest.On(oplog.MarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
-		{"mark, always", oplog.Always, crashtest.On(oplog.MarkName, errorfs.OpFileWriteAt), syscall.EIO, false},
+		{"mark, always", oplog.Always, crashtest.On(oplog.MarkName, errorfs.OpFileWriteAt), syscall.EIO,
+			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
@@ -102,7 +103,8 @@ func TestLogFaults(t *testing.T) {
 			}
 			f.Arm(nil, nil) // the disk is well again; that must not help
 			for range 3 {
-				if err := commit(db, func(b *oplog.Batch) { b.AppendLog(0, 3, nil) }); !errors.Is(err, ErrFailed) {
+				if err := commit(db, func(b *oplog.Batch) { b.AppendLog(0, 3, nil) }); !errors.Is(err,
+					ErrFailed) {
 					t.Fatal("a later commit:", err)
 				}
 				if err := commit(db, func(*oplog.Batch) {}); !errors.Is(err, ErrFailed) {
@@ -135,7 +137,8 @@ func TestLogFaults(t *testing.T) {
 			if hits, later := f.Count(); hits != tries || later != 0 {
 				t.Fatalf("%d failures, tried %d times again", hits, later)
 			}
-			if mark, ok, err := disk.ReadMark(mem, "data", oplog.MarkName); err != nil || !ok || mark.Lazy != (c.policy != oplog.Always) {
+			if mark, ok, err := disk.ReadMark(mem, "data", oplog.MarkName); err != nil || !ok ||
+				mark.Lazy != (c.policy != oplog.Always) {
 				t.Fatal("mark after a failure:", mark, ok, err)
 			}
 		})
@@ -218,7 +221,9 @@ func TestFlushFault(t *testing.T) {
 	defer mustClose(t, db)
 	db.flushes.wait = time.Millisecond
 	put := func(n uint64) error {
-		return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, crashtest.Record(n)) })
+		return change(db, func(c *Changes) {
+			c.PutRow(RowKey{Hash: n, Key: []byte("k")}, crashtest.Record(n))
+		})
 	}
 	f.Arm(syscall.ENOSPC, crashtest.On(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
 	for n := range uint64(30) {
@@ -267,13 +272,14 @@ func (c categories) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 	return c.FS.Create(name, category)
 }
 
-// TestFailedCompactionWaits: Pebble begins a compaction that has failed again at once, and must wait before it writes. A
-// flush does not wait for that.
+// TestFailedCompactionWaits: Pebble begins a compaction that has failed again at once, and must
+// wait before it writes. A flush does not wait for that.
 func TestFailedCompactionWaits(t *testing.T) {
 	under := categories{vfs.NewMem(), make(map[vfs.DiskWriteCategory]bool)}
 	db := mustOpen(t, testOptions(under))
 	mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
-	if err := errors.Join(db.Flush(), db.Close()); err != nil || len(under.seen) != 1 || !under.seen[flushCategory] {
+	if err := errors.Join(db.Flush(), db.Close()); err != nil || len(under.seen) != 1 ||
+		!under.seen[flushCategory] {
 		t.Fatal("a flush is not told by its category:", under.seen, err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -285,14 +291,18 @@ func TestFailedCompactionWaits(t *testing.T) {
 			err               error // of the compaction before
 			flush, compaction time.Duration
 		}{
-			{nil, 0, 0}, {syscall.ENOSPC, 0, flushRetry}, {syscall.EIO, 0, flushRetry}, {pebble.ErrCancelledCompaction, 0, flushRetry}, {nil, 0, 0},
+			{nil, 0, 0}, {syscall.ENOSPC, 0, flushRetry}, {syscall.EIO, 0, flushRetry},
+			{pebble.ErrCancelledCompaction, 0, flushRetry}, {nil, 0, 0},
 			{pebble.ErrCancelledCompaction, 0, 0},
 		} {
 			f.compactionEnded(pebble.CompactionInfo{Err: step.err})
-			for category, want := range map[vfs.DiskWriteCategory]time.Duration{flushCategory: step.flush, "pebble-compaction": step.compaction} {
+			for category, want := range map[vfs.DiskWriteCategory]time.Duration{flushCategory: step.flush,
+				"pebble-compaction": step.compaction} {
 				began := time.Now()
-				if _, err := fs.Create(fmt.Sprint(i, category, ".sst"), category); err != nil || time.Since(began) != want {
-					t.Errorf("step %d: after %v, %s waits for %v, want %v (%v)", i, step.err, category, time.Since(began), want, err)
+				if _, err := fs.Create(fmt.Sprint(i, category, ".sst"), category); err != nil ||
+					time.Since(began) != want {
+					t.Errorf("step %d: after %v, %s waits for %v, want %v (%v)", i, step.err, category,
+						time.Since(began), want, err)
 				}
 			}
 		}
@@ -310,7 +320,8 @@ func TestFlushStops(t *testing.T) {
 	}
 	f.Arm(nil, nil)
 	for name, err := range map[string]error{
-		"a commit": commit(db, func(b *oplog.Batch) { b.AppendLog(0, 1, nil) }), "a change": change(db, func(c *Changes) { c.PutState(0, nil) }), "a flush": db.Flush(),
+		"a commit": commit(db, func(b *oplog.Batch) { b.AppendLog(0, 1, nil) }),
+		"a change": change(db, func(c *Changes) { c.PutState(0, nil) }), "a flush": db.Flush(),
 	} {
 		if !errors.Is(err, ErrFailed) {
 			t.Fatal(name, "after it:", err)
@@ -350,7 +361,9 @@ func TestFlushIsInOrder(t *testing.T) {
 		mu.Unlock()
 		for i := range uint64(12) {
 			mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, i+1, nil) })
-			mustChange(t, db, func(c *Changes) { c.PutRow(RowKey{Hash: i, Key: []byte("k")}, crashtest.Noise[:20<<10]) })
+			mustChange(t, db, func(c *Changes) {
+				c.PutRow(RowKey{Hash: i, Key: []byte("k")}, crashtest.Noise[:20<<10])
+			})
 			if i%4 == 3 {
 				mustFlush(t, db)
 				flushed.Store(int64(i + 1))

@@ -23,7 +23,8 @@ func FuzzMeta(f *testing.F) {
 		switch {
 		case err == nil && !bytes.Equal(m.encode(), b):
 			t.Fatalf("%q is accepted as %+v", b, m)
-		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
+		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) &&
+			!errors.Is(err, ErrOldFormat):
 			t.Fatal(err)
 		}
 	})
@@ -52,7 +53,8 @@ func FuzzRunFile(f *testing.F) {
 	x := newRunIndex(1)
 	x.setEnd(0, uint64(len(block)))
 	index := x.appendTo(nil)
-	footer := runFooter{run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, disk.Castagnoli)}
+	footer := runFooter{run: r, blocks: 1, index: uint64(len(block)),
+		sum: crc32.Checksum(index, disk.Castagnoli)}
 	f.Add(footer.appendTo(append(append([]byte(nil), block...), index...)))
 	f.Add(footer.appendTo(nil))
 	f.Add(block)
@@ -113,7 +115,8 @@ func FuzzScanManifest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tail, err := disk.Scan(bytes.NewReader(b), 0, parseChunk, func(disk.Part, int64, []byte) {})
 		size := int64(len(b))
-		if err != nil || tail.Good < 0 || tail.Good > tail.Valid || tail.Stray > size || tail.Bad >= size && size > 0 ||
+		if err != nil || tail.Good < 0 || tail.Good > tail.Valid || tail.Stray > size || tail.Bad >= size &&
+			size > 0 ||
 			tail.Valid > size || tail.Stray > 0 && tail.Bad < 0 {
 			t.Fatalf("%+v %v", tail, err)
 		}
@@ -154,7 +157,8 @@ func FuzzMoved(f *testing.F) {
 		var item MovedItem
 		err := r.Next(&item)
 		for ; err == nil; err = r.Next(&item) {
-			if k := item.Row; k.Key != nil && (k.Slot < 4096 || k.Slot > 8191) || item.Run.Partition > 1 || item.Run.Count > uint64(len(b)) {
+			if k := item.Row; k.Key != nil && (k.Slot < 4096 || k.Slot > 8191) || item.Run.Partition > 1 ||
+				item.Run.Count > uint64(len(b)) {
 				t.Fatalf("%+v is another partition's", item)
 			}
 		}
@@ -163,7 +167,10 @@ func FuzzMoved(f *testing.F) {
 		}
 		var tail Tail
 		n := int64(0)
-		err = tail.read(bytes.NewReader(b), func(content []byte) error { n += 8 + int64(len(content)); return nil })
+		err = tail.read(bytes.NewReader(b), func(content []byte) error {
+			n += 8 + int64(len(content))
+			return nil
+		})
 		if err != nil || n != tail.at || n > int64(len(b)) {
 			t.Fatalf("of a tail of %d bytes %d are read, to %d: %v", len(b), n, tail.at, err)
 		}

@@ -51,7 +51,8 @@ func observe(t testing.TB, db *DB) (s seenState) {
 
 // lacks reports whether something is gone since an earlier state.
 func (s seenState) lacks(was seenState) bool {
-	return s.records < was.records || s.snapshot < was.snapshot || s.tail < was.tail || s.row < was.row || s.runs < was.runs
+	return s.records < was.records || s.snapshot < was.snapshot || s.tail < was.tail || s.row < was.row ||
+		s.runs < was.runs
 }
 
 // work does of everything a little that a start reads.
@@ -81,14 +82,16 @@ func work(t testing.TB, db *DB, s seenState) {
 	}
 }
 
-// TestLives kills a process at every kind of moment, and takes the power from the next one: what that has found when
-// it started stays.
+// TestLives kills a process at every kind of moment, and takes the power from the next one: what
+// that has found when it started stays.
 func TestLives(t *testing.T) {
 	rng := rand.New(rand.NewPCG(36, 1))
 	for at := 1; ; at += (1 + rng.IntN(12)) * raced.Step {
 		disk := crashtest.NewDisk()
 		var killed *crashtest.Disk
-		db := mustOpen(t, testOptions(errorfs.Wrap(disk, crashtest.AtOperation(at, func() { killed = disk.Kill() }))))
+		db := mustOpen(t, testOptions(errorfs.Wrap(disk, crashtest.AtOperation(at, func() {
+			killed = disk.Kill()
+		}))))
 		work(t, db, seenState{})
 		mustClose(t, db)
 		if killed == nil {
@@ -154,7 +157,8 @@ func TestManifestOnNoDisk(t *testing.T) {
 	mustClose(t, next)
 }
 
-// TestNamesStay: a directory that is opened stays, though the process was killed that has made it or has put it there.
+// TestNamesStay: a directory that is opened stays, though the process was killed that has made it
+// or has put it there.
 func TestNamesStay(t *testing.T) {
 	base := crashtest.NewDisk()
 	db := mustOpen(t, testOptions(base))
@@ -177,7 +181,8 @@ func TestNamesStay(t *testing.T) {
 	} {
 		for at := 1; ; at += raced.Step {
 			disk, killed := base.Kill(), (*crashtest.Disk)(nil)
-			if err := do(errorfs.Wrap(disk, crashtest.AtOperation(at, func() { killed = disk.Kill() }))); err != nil {
+			if err := do(errorfs.Wrap(disk,
+				crashtest.AtOperation(at, func() { killed = disk.Kill() }))); err != nil {
 				t.Fatal(err)
 			}
 			if killed == nil || name == "created" && at > 50 { // the directories are there
@@ -201,7 +206,8 @@ func TestNamesStay(t *testing.T) {
 	}
 }
 
-// TestSnapshotStays: a snapshot that a start finds stays, though the process was killed that has published it.
+// TestSnapshotStays: a snapshot that a start finds stays, though the process was killed that has
+// published it.
 func TestSnapshotStays(t *testing.T) {
 	base := crashtest.NewDisk()
 	db := mustOpen(t, testOptions(base))

@@ -141,11 +141,13 @@ func checkManifest(fsys vfs.FS, dir string) error {
 	name, num := currentManifest(names)
 	switch {
 	case name == "" && marked:
-		return disk.Corruptf("%s/%s* is missing, which names %s%06d", pebbleName, markerPrefix, manifestPrefix, mark.File)
+		return disk.Corruptf("%s/%s* is missing, which names %s%06d", pebbleName, markerPrefix,
+			manifestPrefix, mark.File)
 	case name == "":
 		return nil // a new database
 	case marked && num < mark.File:
-		return disk.Corruptf("%s/%s* that names %s%06d is missing", pebbleName, markerPrefix, manifestPrefix, mark.File)
+		return disk.Corruptf("%s/%s* that names %s%06d is missing", pebbleName, markerPrefix, manifestPrefix,
+			mark.File)
 	}
 	path := fsys.PathJoin(dir, pebbleName, name)
 	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -55,7 +55,8 @@ func TestManifestDamage(t *testing.T) {
 		if err == nil {
 			mustClose(t, db)
 		}
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "restore a backup") {
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), file) ||
+			!strings.Contains(err.Error(), "restore a backup") {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
@@ -118,7 +119,8 @@ func chunk(part disk.Part, payload string) []byte {
 }
 
 func TestScanManifest(t *testing.T) {
-	full, first, middle, last := chunk(disk.Full, "full"), chunk(disk.First, "fir"), chunk(disk.Middle, "mid"), chunk(disk.Last, "last")
+	full, first, middle, last := chunk(disk.Full, "full"), chunk(disk.First, "fir"),
+		chunk(disk.Middle, "mid"), chunk(disk.Last, "last")
 	rotten := chunk(disk.Full, "rotten")
 	rotten[len(rotten)-1]++
 	padded := append(slices.Clone(full), make([]byte, disk.Block-len(full))...) // zero pages: lost
@@ -132,14 +134,19 @@ func TestScanManifest(t *testing.T) {
 		{"clean end", [][]byte{full, full}, disk.Tail{Good: 2 * n, Bad: -1, Valid: 2 * n}},
 		{"whole record", [][]byte{first, middle, last}, disk.Tail{Good: 3*f + 1, Bad: -1, Valid: 3*f + 1}},
 		{"torn record", [][]byte{full, first, middle}, disk.Tail{Good: n, Bad: -1, Valid: n + 2*f}},
-		{"bad in a record", [][]byte{full, first, rotten, full}, disk.Tail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n}},
-		{"a last part without a first", [][]byte{full, last, full}, disk.Tail{Good: n, Bad: n, Valid: n, Stray: 3 * n}},
+		{"bad in a record", [][]byte{full, first, rotten, full},
+			disk.Tail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n}},
+		{"a last part without a first", [][]byte{full, last, full},
+			disk.Tail{Good: n, Bad: n, Valid: n, Stray: 3 * n}},
 		{"a middle part without a first", [][]byte{middle, last, full}, disk.Tail{Bad: 0, Stray: f + 2*n}},
-		{"a record inside another", [][]byte{full, first, full, last}, disk.Tail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f}},
-		{"another kind", [][]byte{full, chunk(disk.Last+1, "of a log"), full}, disk.Tail{Good: n, Bad: n, Valid: n}},
+		{"a record inside another", [][]byte{full, first, full, last},
+			disk.Tail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f}},
+		{"another kind", [][]byte{full, chunk(disk.Last+1, "of a log"), full},
+			disk.Tail{Good: n, Bad: n, Valid: n}},
 		{"lost pages", [][]byte{padded, full}, disk.Tail{Good: n, Bad: n, Valid: n, Stray: disk.Block + n}},
 	} {
-		got, err := disk.Scan(bytes.NewReader(bytes.Join(c.parts, nil)), 0, parseChunk, func(disk.Part, int64, []byte) {})
+		got, err := disk.Scan(bytes.NewReader(bytes.Join(c.parts, nil)), 0, parseChunk,
+			func(disk.Part, int64, []byte) {})
 		if err != nil || got != c.want {
 			t.Errorf("%s: got %+v %v, want %+v", c.name, got, err, c.want)
 		}

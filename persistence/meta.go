@@ -83,7 +83,8 @@ func drawNumber() uint64 {
 
 // encode returns the bytes of the META file.
 func (m Meta) encode() []byte {
-	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %x\nid %x\nincarnation %016x\n", metaMagic, m.Format, m.Partitions, m.Seed, m.ID, m.Incarnation)
+	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %x\nid %x\nincarnation %016x\n", metaMagic,
+		m.Format, m.Partitions, m.Seed, m.ID, m.Incarnation)
 	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, disk.Castagnoli))
 }
 
@@ -94,7 +95,8 @@ func decodeMeta(b []byte) (Meta, error) {
 		return Meta{}, disk.Corruptf("%s is longer than a page", metaName)
 	}
 	end := bytes.LastIndex(b, []byte("checksum "))
-	if end < 0 || string(b[end:]) != fmt.Sprintf("checksum %08x\n", crc32.Checksum(b[:end], disk.Castagnoli)) {
+	if end < 0 ||
+		string(b[end:]) != fmt.Sprintf("checksum %08x\n", crc32.Checksum(b[:end], disk.Castagnoli)) {
 		return Meta{}, disk.Corruptf("%s does not match its checksum", metaName)
 	}
 	magic, fields, _ := strings.Cut(string(b[:end]), "\n")
@@ -106,9 +108,11 @@ func decodeMeta(b []byte) (Meta, error) {
 	case magic != metaMagic || err != nil:
 		return Meta{}, disk.Corruptf("%s has no magic line, or no format", metaName)
 	case m.Format > format:
-		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
+		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format,
+			format)
 	}
-	_, err := fmt.Sscanf(fields, "format %d\npartitions %d\nseed %x\nid %x\nincarnation %x\n", &m.Format, &m.Partitions, &seed, &id, &m.Incarnation)
+	_, err := fmt.Sscanf(fields, "format %d\npartitions %d\nseed %x\nid %x\nincarnation %x\n", &m.Format,
+		&m.Partitions, &seed, &id, &m.Incarnation)
 	copy(m.Seed[:], seed)
 	copy(m.ID[:], id)
 	switch {

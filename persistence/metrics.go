@@ -49,10 +49,12 @@ func (db *DB) Metrics() Metrics {
 	return Metrics{
 		LogFiles: files, LogSize: size, LogWritten: db.log.Written(),
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
-		DiskSize: db.diskSize(), Fsyncs: db.log.Fsyncs(), Hangs: db.log.Hangs(), MemTableSize: m.MemTable.Size,
-		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
+		DiskSize: db.diskSize(), Fsyncs: db.log.Fsyncs(), Hangs: db.log.Hangs(),
+		MemTableSize: m.MemTable.Size,
+		Flushes:      m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
 		ReadAmplification: m.ReadAmp(),
-		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,
+		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits,
+		BlockCacheMisses: m.BlockCache.Misses,
 	}
 }
 

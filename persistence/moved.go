@@ -100,7 +100,8 @@ func (db *DB) Image(partition uint16, limit uint64) (im *Image, err error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	im = &Image{db: db, partition: partition, hold: db.Hold(fmt.Sprint("image of partition ", partition), limit)}
+	im = &Image{db: db, partition: partition,
+		hold: db.Hold(fmt.Sprint("image of partition ", partition), limit)}
 	defer func() {
 		if err != nil {
 			err = wrap("read a partition", errors.Join(err, im.Close()))
@@ -162,10 +163,14 @@ func (im *Image) Write(dir string, seq uint64, first, last uint16, header []byte
 		if lower[0] == kindRow {
 			upper = end
 		}
-		im.scan(lower, successor(upper), func(key, value []byte) error { return out.item(MovedKind(lower[0]), key, value) }, out)
+		im.scan(lower, successor(upper), func(key, value []byte) error {
+			return out.item(MovedKind(lower[0]), key, value)
+		}, out)
 	}
 	lower := prefix(kindRun)
-	im.scan(lower, successor(bytes.Clone(lower)), func(key, value []byte) error { return out.run(im.db, key, value) }, out)
+	im.scan(lower, successor(bytes.Clone(lower)), func(key, value []byte) error {
+		return out.run(im.db, key, value)
+	}, out)
 	if out.err == nil {
 		out.err = w.Commit()
 	}
@@ -383,7 +388,8 @@ func (db *DB) OpenMoved(path string, first, last uint16) (*MovedReader, error) {
 
 // ReadMoved reads what the frames of such a file hold, at most size bytes.
 func ReadMoved(in io.Reader, size uint64, partition, first, last uint16) *MovedReader {
-	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: func() error { return nil }, size: size, partition: partition, first: first, last: last}
+	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: func() error { return nil }, size: size,
+		partition: partition, first: first, last: last}
 }
 
 // Close closes the file.
@@ -476,17 +482,20 @@ func (m *MovedReader) parse(item *MovedItem) (err error) {
 		item.Row, err = rowKeyOf(key)
 		belongs = m.owns(item.Row.Slot)
 	case MovedExpiry:
-		if belongs = len(key) >= expiryPrefixSize+8 && len(m.value) == 0 && binary.BigEndian.Uint16(key[1:]) == m.partition; belongs {
+		if belongs = len(key) >= expiryPrefixSize+8 && len(m.value) == 0 &&
+			binary.BigEndian.Uint16(key[1:]) == m.partition; belongs {
 			item.At, item.Row = expiryOf(key)
 			belongs = m.owns(item.Row.Slot) && item.At >= 0
 		}
 	case MovedRun:
 		item.Run, err = decodeRun(key, m.value)
 		m.run, m.left = item.Run, item.Run.Count
-		belongs = item.Run.Partition == m.partition && item.Run.Count <= m.size/movedRecord && item.Run.Bytes <= m.size
+		belongs = item.Run.Partition == m.partition && item.Run.Count <= m.size/movedRecord &&
+			item.Run.Bytes <= m.size
 	}
 	if err == nil && (!belongs || len(key) > 0 && key[0] != byte(item.Kind)) {
-		err = disk.Corruptf("an item of kind %q does not belong to partition %d", byte(item.Kind), m.partition)
+		err = disk.Corruptf("an item of kind %q does not belong to partition %d", byte(item.Kind),
+			m.partition)
 	}
 	return err
 }
@@ -495,7 +504,8 @@ func (m *MovedReader) owns(slot uint16) bool { return slot >= m.first && slot <=
 
 // record takes a record of the present run.
 func (m *MovedReader) record(item *MovedItem) error {
-	if m.left == 0 || len(m.key) != movedRecord || m.left < m.run.Count && bytes.Compare(m.before, m.key) >= 0 {
+	if m.left == 0 || len(m.key) != movedRecord || m.left < m.run.Count &&
+		bytes.Compare(m.before, m.key) >= 0 {
 		return disk.Corruptf("a record is out of place in a partition that moves")
 	}
 	m.left--

@@ -90,20 +90,30 @@ func Open(o Options) (*DB, error) {
 	return db, nil
 }
 
-// open makes durable what it reads, before anything rests on it: the process before may have been killed between a change and
-// its fsync, or an fsync may have failed (disk.Renew), and then a power loss would take what was found here.
+// open makes durable what it reads, before anything rests on it: the process before may have been
+// killed between a change and its fsync, or an fsync may have failed (disk.Renew), and then a power
+// loss would take what was found here.
 //
-//   - Names in the directory: Open writes LOGSYNC last, and fsyncs the directory then. Its own name: disk.MakeDir, which
-//     makes at least the directory of files under construction in one that was restored. Those of snapshots: here. Those of
-//     the log's files: oplog.Open. Those of runs and sstables were fsynced before a row, or the MANIFEST, told of them.
-//   - META, snapshots, runs, sstables and the file of a partition that moves never change, and were fsynced before anything
+//   - Names in the directory: Open writes LOGSYNC last, and fsyncs the directory then. Its own
+//     name: disk.MakeDir, which
+//     makes at least the directory of files under construction in one that was restored. Those of
+//     snapshots: here. Those of
+//     the log's files: oplog.Open. Those of runs and sstables were fsynced before a row, or the
+//     MANIFEST, told of them.
+//   - META, snapshots, runs, sstables and the file of a partition that moves never change, and were
+//     fsynced before anything
 //     relied on them. A file that could not be fsynced was given up.
-//   - The op log grows: oplog.Open makes durable what it finds. So does OpenTail for the tail of a partition that moves.
-//   - The MANIFEST grows. Pebble has an empty log in each directory that it has opened, and so writes a new MANIFEST,
-//     durably, when it opens it again, before it deletes what the old one does not name (TestManifestOnNoDisk).
-//   - CLUSTER and WITNESS change in place: OpenValues writes anew what it has read. A node's id and votes are in CLUSTER, the log of
+//   - The op log grows: oplog.Open makes durable what it finds. So does OpenTail for the tail of a
+//     partition that moves.
+//   - The MANIFEST grows. Pebble has an empty log in each directory that it has opened, and so
+//     writes a new MANIFEST,
+//     durably, when it opens it again, before it deletes what the old one does not name
+//     (TestManifestOnNoDisk).
+//   - CLUSTER and WITNESS change in place: OpenValues writes anew what it has read. A node's id and
+//     votes are in CLUSTER, the log of
 //     the meta group, and Raft's snapshots; Raft's entries are in the op log.
-//   - LOGSYNC and MANISYNC say what was durable when they were written, and stay true if they are lost. REGIONS, and the
+//   - LOGSYNC and MANISYNC say what was durable when they were written, and stay true if they are
+//     lost. REGIONS, and the
 //     time of the last backup, may be lost.
 func (db *DB) open(o Options) error {
 	db.runs.init(db.fs, db.logger, o.openRuns())
@@ -143,8 +153,10 @@ func (db *DB) open(o Options) error {
 // logOptions are the op log's.
 func (db *DB) logOptions(o Options) oplog.Options {
 	return oplog.Options{
-		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.Meta().Partitions,
-		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
+		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize,
+		Partitions: db.Meta().Partitions,
+		Fsync:      o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed,
+		Full:     &db.spare.lacks,
 		Sections: o.Sections, Salvage: o.Salvage,
 	}
 }
@@ -170,7 +182,8 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, ValuesName, ValuesName + disk.TmpSuffix, WitnessName, WitnessName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
+		case lockName, ValuesName, ValuesName + disk.TmpSuffix, WitnessName, WitnessName + disk.TmpSuffix,
+			metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name
@@ -259,7 +272,8 @@ func (db *DB) explain(err error) error {
 	case errors.Is(err, syscall.ENOSPC):
 		advice = "make room on its disk"
 	case unwritable(err):
-		return fmt.Errorf("data directory %s: %w; check its owner, its permissions and its mount: %w", db.dir, ErrUnwritable, err)
+		return fmt.Errorf("data directory %s: %w; check its owner, its permissions and its mount: %w", db.dir,
+			ErrUnwritable, err)
 	default:
 		return fmt.Errorf("data directory %s: %w", db.dir, err)
 	}

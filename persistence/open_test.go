@@ -50,8 +50,10 @@ func TestRefusals(t *testing.T) {
 			put(t, mem, "data", metaName, metaOf(metaMagic+"\nformat 99\nwhatever comes\n"))
 		}, ErrNewerFormat, "a later release wrote it; use that release"},
 		{"older than the first release", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
-			put(t, mem, "data", metaName, metaOf("fbfkv data directory\nformat 4\npartitions 16\nseed 8f3b0c5d1e2a4967\n"))
-		}, ErrOldFormat, "it was written by a development version before 0.1 and cannot be opened; start with an empty directory"},
+			put(t, mem, "data", metaName, metaOf("fbfkv data directory\nformat 4\npartitions 16\nseed "+
+				"8f3b0c5d1e2a4967\n"))
+		}, ErrOldFormat, "it was written by a development version before 0.1 and cannot be opened; start " +
+			"with an empty directory"},
 		{"foreign", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			put(t, mem, "data", "thesis.tex", "")
 		}, ErrNotADataDirectory, "it holds thesis.tex but no META; choose an empty or a new directory"},
@@ -78,7 +80,8 @@ func TestRefusals(t *testing.T) {
 			before := mem.String()
 			_, err := Open(testOptions(errorfs.Wrap(mem, f)))
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) ||
-				!strings.HasPrefix(err.Error(), "data directory data: ") || strings.Contains(err.Error(), "\n") {
+				!strings.HasPrefix(err.Error(), "data directory data: ") ||
+				strings.Contains(err.Error(), "\n") {
 				t.Fatal(err)
 			}
 			if c.name == "foreign" {
@@ -88,7 +91,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestReadOnlyIsNoDataDirectory: where nothing is to be created, the advice is not to choose an empty directory.
+// TestReadOnlyIsNoDataDirectory: where nothing is to be created, the advice is not to choose an
+// empty directory.
 func TestReadOnlyIsNoDataDirectory(t *testing.T) {
 	mem := vfs.NewMem()
 	if err := mem.MkdirAll("data", 0o755); err != nil {
@@ -96,7 +100,8 @@ func TestReadOnlyIsNoDataDirectory(t *testing.T) {
 	}
 	for range 2 { // empty, and with a file of another program
 		_, err := OpenReadOnly(testOptions(mem))
-		if !errors.Is(err, ErrNotADataDirectory) || !strings.Contains(err.Error(), "; name a data directory") {
+		if !errors.Is(err, ErrNotADataDirectory) ||
+			!strings.Contains(err.Error(), "; name a data directory") {
 			t.Error(err)
 		}
 		put(t, mem, "data", "thesis.tex", "")
@@ -105,7 +110,8 @@ func TestReadOnlyIsNoDataDirectory(t *testing.T) {
 
 func TestBadOptions(t *testing.T) {
 	for _, o := range []Options{
-		{}, {Dir: "d", Partitions: -1}, {Dir: "d", Partitions: 3}, {Dir: "d", Partitions: 2048}, {Dir: "d", Fsync: 3},
+		{}, {Dir: "d", Partitions: -1}, {Dir: "d", Partitions: 3}, {Dir: "d", Partitions: 2048},
+		{Dir: "d", Fsync: 3},
 	} {
 		o.FS = vfs.NewMem()
 		if _, err := Open(o); !errors.Is(err, ErrBadOptions) {
@@ -132,7 +138,8 @@ func TestAfterClose(t *testing.T) {
 	_, snapshot := db.CreateSnapshot(0, 1)
 	read := db.log.Read(0, 0, nil)
 	for what, err := range map[string]error{
-		"Apply": b.Apply(), "Sync": db.Sync(), "SetFsync": db.log.SetFsync(oplog.No), "Row": row, "NewRun": run,
+		"Apply": b.Apply(), "Sync": db.Sync(), "SetFsync": db.log.SetFsync(oplog.No), "Row": row,
+		"NewRun":         run,
 		"CreateSnapshot": snapshot, "Read": read,
 	} {
 		if !errors.Is(err, ErrClosed) {
@@ -143,7 +150,8 @@ func TestAfterClose(t *testing.T) {
 
 // TestMetaDamage: META's checksum and canonical form leave no byte unwatched.
 func TestMetaDamage(t *testing.T) {
-	m := Meta{Format: format, Partitions: 1024, Seed: [16]byte{0xfe, 15: 0x10}, ID: [16]byte{1, 15: 255}, Incarnation: 7}
+	m := Meta{Format: format, Partitions: 1024,
+		Seed: [16]byte{0xfe, 15: 0x10}, ID: [16]byte{1, 15: 255}, Incarnation: 7}
 	b := m.encode()
 	if got, err := decodeMeta(b); err != nil || got != m {
 		t.Fatal(got, err)
@@ -167,9 +175,12 @@ func TestMetaDamage(t *testing.T) {
 		metaMagic + "\nformat 1\npartitions 4\n", metaMagic + "\nformat x\n",
 		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nmore 1\n",
 		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 0\nincarnation 0000000000000000\n",
-		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 0000000000000000000000000000000G\nincarnation 0000000000000000\n",
-		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 000000000000000000000000000000000\nincarnation 0000000000000000\n",
-		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 00000000000000000000000000000000\nincarnation 0\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid " +
+			"0000000000000000000000000000000G\nincarnation 0000000000000000\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid " +
+			"000000000000000000000000000000000\nincarnation 0000000000000000\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid " +
+			"00000000000000000000000000000000\nincarnation 0\n",
 	} {
 		if _, err := decodeMeta([]byte(metaOf(lines))); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%q: %v", lines, err)
@@ -193,7 +204,8 @@ func TestSeed(t *testing.T) {
 		}
 		mustClose(t, db)
 	}
-	if db, err := Open(given(8)); !errors.Is(err, ErrOtherSeed) || !strings.Contains(err.Error(), "another cluster") {
+	if db, err := Open(given(8)); !errors.Is(err, ErrOtherSeed) ||
+		!strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("another seed: %v, %v", db, err)
 	}
 	db, drawn := mustOpen(t, given(7)), mustOpen(t, testOptions(other))

@@ -88,7 +88,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Partitions = DefaultPartitions
 	}
 	if !validPartitions(o.Partitions) {
-		return o, fmt.Errorf("%w: partitions must be a power of two from 1 to %d, not %d", ErrBadOptions, MaxPartitions, o.Partitions)
+		return o, fmt.Errorf("%w: partitions must be a power of two from 1 to %d, not %d", ErrBadOptions,
+			MaxPartitions, o.Partitions)
 	}
 	if o.CacheSize <= 0 {
 		o.CacheSize = DefaultCacheSize

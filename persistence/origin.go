@@ -19,9 +19,9 @@ const (
 	maxOriginSize = 64 << 10
 )
 
-// Describe has every backup that begins from now on say what it is of: it calls begin before it copies
-// anything, and what that returns once it has copied everything. An error of either fails the backup; no bytes say
-// nothing. Safe for concurrent use.
+// Describe has every backup that begins from now on say what it is of: it calls begin before it
+// copies anything, and what that returns once it has copied everything. An error of either fails
+// the backup; no bytes say nothing. Safe for concurrent use.
 func (db *DB) Describe(begin func() (end func() ([]byte, error))) { db.describe.Store(&begin) }
 
 // beginCopy returns the last step of a backup that begins, which makes aside a data directory.
@@ -44,8 +44,8 @@ func (db *DB) beginCopy() (end func(aside string) error) {
 	}
 }
 
-// Used reports whether a server has ever opened a data directory: one that none has opened is a backup, or was
-// restored. fsys nil is the machine's file system.
+// Used reports whether a server has ever opened a data directory: one that none has opened is a
+// backup, or was restored. fsys nil is the machine's file system.
 func Used(fsys vfs.FS, dir string) (bool, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -61,8 +61,9 @@ func sealed(text []byte) []byte {
 	return fmt.Appendf(bytes.Clone(text), "\nchecksum %08x\n", crc32.Checksum(text, disk.Castagnoli))
 }
 
-// ReadOrigin reads what the data directory or backup dir says of itself, and of what it is a backup: nil if
-// it does not say so. No server need have it open. Errors: fs.ErrNotExist if it is none, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
+// ReadOrigin reads what the data directory or backup dir says of itself, and of what it is a
+// backup: nil if it does not say so. No server need have it open. Errors: fs.ErrNotExist if it is
+// none, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
 func ReadOrigin(fsys vfs.FS, dir string) (meta Meta, origin []byte, err error) {
 	b, err := disk.ReadFile(fsys, fsys.PathJoin(dir, metaName), metaMaxSize)
 	if err == nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// TestOrigin: what a backup is of is in the backup, in its stream and in what is restored of either, until somebody uses
-// it; what is damaged is not believed. It is asked for when everything has been copied.
+// TestOrigin: what a backup is of is in the backup, in its stream and in what is restored of
+// either, until somebody uses it; what is damaged is not believed. It is asked for when everything
+// has been copied.
 func TestOrigin(t *testing.T) {
 	mem := vfs.NewMem()
 	db := mustOpen(t, testOptions(mem))
@@ -69,7 +70,8 @@ func TestOrigin(t *testing.T) {
 	mustClose(t, mustOpen(t, o))
 	is(mem, "restored", nil)
 
-	for _, damaged := range [][]byte{nil, text, append(sealed(text), 0), bytes.Replace(sealed(text), []byte("1"), []byte("2"), 1)} {
+	for _, damaged := range [][]byte{nil, text, append(sealed(text), 0),
+		bytes.Replace(sealed(text), []byte("1"), []byte("2"), 1)} {
 		if err := disk.WriteFile(mem, "backup", originName, damaged); err != nil {
 			t.Fatal(err)
 		}

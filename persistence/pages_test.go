@@ -16,7 +16,8 @@ func TestPages(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))
 	defer mustClose(t, db)
 	page := func(object uint64, number uint32, seq uint64) Page {
-		return Page{Object: object, Number: number, Seq: seq, Content: bytes.Repeat([]byte{byte(seq)}, int(number))}
+		return Page{Object: object, Number: number, Seq: seq,
+			Content: bytes.Repeat([]byte{byte(seq)}, int(number))}
 	}
 	read := func(partition uint16) (found []string) {
 		t.Helper()
@@ -30,14 +31,16 @@ func TestPages(t *testing.T) {
 		return found
 	}
 	mustChange(t, db, func(c *Changes) {
-		for _, p := range []Page{page(7, 1, 9), page(7, 0, 8), page(256, 3, 300), page(8, 0, 8), page(1<<48, 0, 5)} {
+		for _, p := range []Page{page(7, 1, 9), page(7, 0, 8), page(256, 3, 300), page(8, 0, 8),
+			page(1<<48, 0, 5)} {
 			c.PutPage(3, p)
 		}
 		c.PutPage(2, page(7, 0, 7))
 		c.PutPage(4, page(7, 0, 7))
 		c.PutPage(3, page(7, 1, 10))
 	})
-	if got, want := read(3), []string{"7-0 at 8 []", "7-1 at 10 [10]", "8-0 at 8 []", "256-3 at 300 [44 44 44]", fmt.Sprint(uint64(1)<<48, "-0 at 5 []")}; !slices.Equal(got, want) {
+	if got, want := read(3), []string{"7-0 at 8 []", "7-1 at 10 [10]", "8-0 at 8 []",
+		"256-3 at 300 [44 44 44]", fmt.Sprint(uint64(1)<<48, "-0 at 5 []")}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	mustChange(t, db, func(c *Changes) { c.DropPages(3, 7, 7) })

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestRestoreTakesFilesOnly puts into a backup what none has: files of other names are left alone, and a link with the name of a
-// file of a backup, or of one of its directories, is refused.
+// TestRestoreTakesFilesOnly puts into a backup what none has: files of other names are left alone,
+// and a link with the name of a file of a backup, or of one of its directories, is refused.
 func TestRestoreTakesFilesOnly(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")

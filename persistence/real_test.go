@@ -26,7 +26,8 @@ func TestOperatingSystem(t *testing.T) {
 		if free, err := db.DiskFree(); err != nil || free == 0 {
 			t.Fatal(free, err)
 		}
-		for _, next := range []oplog.Fsync{oplog.No, oplog.Always, oplog.Everysec, oplog.No, oplog.Everysec, oplog.Always, policy} {
+		for _, next := range []oplog.Fsync{oplog.No, oplog.Always, oplog.Everysec, oplog.No, oplog.Everysec,
+			oplog.Always, policy} {
 			if err := db.log.SetFsync(next); err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +35,10 @@ func TestOperatingSystem(t *testing.T) {
 			if err != nil || !ok || mark.Lazy != (next != oplog.Always) {
 				t.Fatalf("under %v: %+v %v %v", next, mark, ok, err)
 			}
-			mustCommit(t, db, func(b *oplog.Batch) { seq++; b.AppendLog(0, seq, []byte(policy.String()[:1])) })
+			mustCommit(t, db, func(b *oplog.Batch) {
+				seq++
+				b.AppendLog(0, seq, []byte(policy.String()[:1]))
+			})
 		}
 		writeSnapshot(t, db, 0, uint64(policy), []byte("content"))
 		writeRun(t, db, Run{ID: uint64(policy)}, [2]uint64{1, 1})
@@ -46,7 +50,8 @@ func TestOperatingSystem(t *testing.T) {
 	}
 	db := mustOpen(t, o)
 	defer mustClose(t, db)
-	expect(t, "log", logOf(t, db, 0, 0), "1=a 2=a 3=a 4=a 5=a 6=a 7=a 8=e 9=e 10=e 11=e 12=e 13=e 14=e 15=n 16=n 17=n 18=n 19=n 20=n 21=n 22=a 23=a 24=a 25=a 26=a 27=a 28=a ")
+	expect(t, "log", logOf(t, db, 0, 0), "1=a 2=a 3=a 4=a 5=a 6=a 7=a 8=e 9=e 10=e 11=e 12=e 13=e 14=e "+
+		"15=n 16=n 17=n 18=n 19=n 20=n 21=n 22=a 23=a 24=a 25=a 26=a 27=a 28=a ")
 	if m := db.Metrics(); m.LogFiles == 0 || m.LogSize == 0 || m.DiskSize == 0 {
 		t.Fatalf("%+v", m)
 	}

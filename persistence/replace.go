@@ -12,7 +12,8 @@ import (
 
 // ownNames are what Open makes in a data directory, but for LOCK. META is the first to go and
 // the last to come: nothing is taken for a whole directory without it.
-var ownNames = []string{metaName, metaName + disk.TmpSuffix, pebbleName, logName, snapshotName, runName, buildName,
+var ownNames = []string{metaName, metaName + disk.TmpSuffix, pebbleName, logName, snapshotName, runName,
+	buildName,
 	oplog.MarkName, manifestMarkName, spareName, backupName, RegionsName}
 
 // Erase empties a data directory that no process has open: it deletes what Open has made

@@ -83,8 +83,10 @@ func runsOf(t testing.TB, db *DB, partition uint16) string {
 func TestRuns(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	db := mustOpen(t, o)
-	a := writeRun(t, db, Run{Partition: 1, Table: 2, ID: 1, FirstSeq: 3, LastSeq: 9, FirstTime: -5, LastTime: 1 << 60},
-		[2]uint64{0, 0}, [2]uint64{7, 3}, [2]uint64{7, 4}, [2]uint64{8, 1}, [2]uint64{math.MaxUint64, math.MaxUint64})
+	a := writeRun(t, db, Run{Partition: 1, Table: 2, ID: 1, FirstSeq: 3, LastSeq: 9, FirstTime: -5,
+		LastTime: 1 << 60},
+		[2]uint64{0, 0}, [2]uint64{7, 3}, [2]uint64{7, 4}, [2]uint64{8, 1},
+		[2]uint64{math.MaxUint64, math.MaxUint64})
 	expect(t, "count", a.Count, 5)
 	expect(t, "bytes", a.Bytes, uint64(2+2+2+2+21))
 	empty := writeRun(t, db, Run{Partition: 1, Table: 2, ID: 256})
@@ -126,7 +128,8 @@ func TestRuns(t *testing.T) {
 	mustChange(t, db, func(b *Changes) { b.DropRun(a); b.DropRun(Run{Partition: 1, Table: 9, ID: 9}) })
 	db.RemoveRuns([]Run{a})
 	expect(t, "look-up in a run that is gone", lookUp(t, db, a, 7), "")
-	if err := db.ScanRun(a, func(uint64, uint64, []byte) error { return nil }); !errors.Is(err, fs.ErrNotExist) {
+	if err := db.ScanRun(a, func(uint64, uint64, []byte) error { return nil }); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Fatal("a scan of a run that is gone:", err)
 	}
 	expect(t, "dropped", runsOf(t, db, 1), "1/18446744073709551615:1 2/256:0 ")
@@ -308,7 +311,8 @@ func TestRunFaults(t *testing.T) {
 
 // TestRunHeaderDamage: a header row is bound to its key by its checksum.
 func TestRunHeaderDamage(t *testing.T) {
-	r := Run{Partition: 1, Table: 2, ID: 3, FirstSeq: 4, LastSeq: 5, FirstTime: -6, LastTime: 7, Count: 8, Bytes: 9}
+	r := Run{Partition: 1, Table: 2, ID: 3, FirstSeq: 4, LastSeq: 5, FirstTime: -6, LastTime: 7, Count: 8,
+		Bytes: 9}
 	key, value := r.headerKey(), r.encodeHeader()
 	got, err := decodeRun(key, value)
 	if err != nil || got != r {
@@ -455,7 +459,8 @@ func TestRunDamage(t *testing.T) {
 			t.Fatal(what, err)
 		}
 		defer mustClose(t, db)
-		if err := db.ScanRun(r, func(uint64, uint64, []byte) error { return nil }); !errors.Is(err, ErrCorrupt) {
+		if err := db.ScanRun(r, func(uint64, uint64, []byte) error { return nil }); !errors.Is(err,
+			ErrCorrupt) {
 			t.Fatal(what, "a scan does not notice:", err)
 		}
 		var found Entries

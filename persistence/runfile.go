@@ -195,7 +195,8 @@ type runIndex struct {
 const indexGroup = 32
 
 func newRunIndex(blocks int) runIndex {
-	return runIndex{n: blocks, bases: make([]uint64, (blocks+indexGroup-1)/indexGroup), low: make([]uint16, blocks)}
+	return runIndex{n: blocks, bases: make([]uint64, (blocks+indexGroup-1)/indexGroup),
+		low: make([]uint16, blocks)}
 }
 
 // setEnd tells where block i ends. Blocks come one after another.

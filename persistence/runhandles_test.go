@@ -24,7 +24,8 @@ type runCounter struct {
 }
 
 func newRunCounter(fs vfs.FS) runCounter {
-	return runCounter{fs, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
+	return runCounter{fs, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64),
+		new(atomic.Int64)}
 }
 
 type countedRun struct {

@@ -19,9 +19,12 @@ func TestRunIndex(t *testing.T) {
 		{blocks: indexGroup, length: 512},
 		{blocks: 100 * indexGroup, length: 512},
 		{blocks: 10*indexGroup + 7, length: 512, odd: func(i int) uint64 { return uint64(i%2) * 9 }},
-		{blocks: 10 * indexGroup, length: 512, odd: func(i int) uint64 { return uint64(i%indexGroup/(indexGroup-1)) << 20 }, wide: true},
-		{blocks: 10 * indexGroup, length: 512, odd: func(i int) uint64 { return uint64((i+1)%indexGroup/(indexGroup-1)) << 20 }, wide: true},
-		{blocks: 5 * indexGroup, length: 512, odd: func(i int) uint64 { return uint64(i/(5*indexGroup-1)) << 33 }, wide: true},
+		{blocks: 10 * indexGroup, length: 512,
+			odd: func(i int) uint64 { return uint64(i%indexGroup/(indexGroup-1)) << 20 }, wide: true},
+		{blocks: 10 * indexGroup, length: 512,
+			odd: func(i int) uint64 { return uint64((i+1)%indexGroup/(indexGroup-1)) << 20 }, wide: true},
+		{blocks: 5 * indexGroup, length: 512,
+			odd: func(i int) uint64 { return uint64(i/(5*indexGroup-1)) << 33 }, wide: true},
 		{blocks: 5 * indexGroup, length: 4000, wide: true},
 	}
 	for i, test := range tests {
@@ -46,8 +49,10 @@ func TestRunIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, x := range []runIndex{x, decoded} {
-				if (x.wide != nil) != test.wide || !test.wide && (len(x.low) != test.blocks || len(x.bases) > test.blocks/indexGroup+1) {
-					t.Fatalf("%d and %d numbers for %d blocks, wide: %v", len(x.low), len(x.bases), test.blocks, x.wide != nil)
+				if (x.wide != nil) != test.wide || !test.wide &&
+					(len(x.low) != test.blocks || len(x.bases) > test.blocks/indexGroup+1) {
+					t.Fatalf("%d and %d numbers for %d blocks, wide: %v", len(x.low), len(x.bases),
+						test.blocks, x.wide != nil)
 				}
 				from := uint64(0)
 				for i, end := range ends {

@@ -119,7 +119,8 @@ func (rs *runFiles) synced(f *runFile) {
 // remove deletes a run's file.
 func (rs *runFiles) remove(path string) {
 	if err := disk.RemoveIfExists(rs.fs, path); err != nil {
-		rs.logger.Warn("an old run could not be removed; the next start will", "run", rs.fs.PathBase(path), "error", err)
+		rs.logger.Warn("an old run could not be removed; the next start will", "run", rs.fs.PathBase(path),
+			"error", err)
 	}
 }
 
@@ -245,7 +246,8 @@ const (
 func (r Run) encodeHeader() []byte {
 	b := make([]byte, 0, runHeaderValueSize)
 	b = append(b, runHeaderVersion)
-	for _, x := range [...]uint64{r.FirstSeq, r.LastSeq, uint64(r.FirstTime), uint64(r.LastTime), r.Count, r.Bytes} {
+	for _, x := range [...]uint64{r.FirstSeq, r.LastSeq, uint64(r.FirstTime), uint64(r.LastTime), r.Count,
+		r.Bytes} {
 		b = binary.BigEndian.AppendUint64(b, x)
 	}
 	return binary.BigEndian.AppendUint32(b, runHeaderSum(r.headerKey(), b))

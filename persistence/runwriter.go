@@ -45,7 +45,8 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
-	return &RunWriter{directWriter: out, run: r, path: path, index: newRunIndex(int(blocks)), filter: filter}, nil
+	return &RunWriter{directWriter: out, run: r, path: path, index: newRunIndex(int(blocks)), filter: filter},
+		nil
 }
 
 // Add adds an entry; they must ascend by (hash, seq). The value is copied.
@@ -112,7 +113,8 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		w.Abort()
 		return Run{}, w.err
 	}
-	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
+	w.run.FirstSeq, w.run.LastSeq = last.FirstSeq, last.LastSeq
+	w.run.FirstTime, w.run.LastTime = last.FirstTime, last.LastTime
 	file := newRunFile(w.path, w.index)
 	file.filter, file.unnamed, file.unsynced = w.filter, true, true
 	if w.db.runs.manyUnsynced() {
@@ -138,7 +140,8 @@ func (w *RunWriter) Abort() {
 		w.err = ErrClosed
 	}
 	if err != nil {
-		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)
+		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path,
+			"error", err)
 	}
 }
 

@@ -259,7 +259,8 @@ func (w *SnapshotWriter) Abort() {
 		_ = w.release().Close()
 	}
 	if err := disk.RemoveIfExists(w.db.fs, w.path+disk.TmpSuffix); err != nil {
-		w.db.logger.Warn("an unfinished snapshot could not be removed; the next start will", "path", w.path, "error", err)
+		w.db.logger.Warn("an unfinished snapshot could not be removed; the next start will", "path", w.path,
+			"error", err)
 	}
 }
 

@@ -127,7 +127,8 @@ func (s *spareFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.F
 }
 
 // OpenReadWrite implements vfs.FS.
-func (s *spareFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+func (s *spareFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File,
+	error) {
 	return s.of(name).OpenReadWrite(name, c, opts...)
 }
 

@@ -42,7 +42,8 @@ func TestStartOnFullDisk(t *testing.T) {
 		if err := db.log.Reserve(8 << 20); !errors.Is(err, ErrNoSpace) {
 			t.Fatal("megabytes on a full disk:", err)
 		}
-		if err := change(db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) }); !errors.Is(err, ErrNoSpace) {
+		if err := change(db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) }); !errors.Is(err,
+			ErrNoSpace) {
 			t.Fatal("rows on a full disk:", err)
 		}
 	}

@@ -167,7 +167,8 @@ func (s *Staged) Send(w io.Writer, before, after Counts) error {
 }
 
 func (s *Staged) sendFile(out *streamWriter, f stagedFile, buf []byte) error {
-	if err := out.record(streamFile, append(binary.BigEndian.AppendUint64(nil, uint64(f.size)), f.path...)); err != nil {
+	if err := out.record(streamFile,
+		append(binary.BigEndian.AppendUint64(nil, uint64(f.size)), f.path...)); err != nil {
 		return err
 	}
 	in, err := s.db.fs.Open(s.db.fs.PathJoin(s.dir, filepath.FromSlash(f.path)), vfs.SequentialReadsOption)
@@ -250,11 +251,13 @@ func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
 // it is whole and durable. progress is told the bytes received so far and in all. A stream
 // that is cut, damaged or of another kind is ErrStream; ErrCorrupt, ErrNewerFormat and
 // ErrOldFormat are its META's.
-func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) error, progress func(done, total int64)) (StreamInfo, error) {
+func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) error,
+	progress func(done, total int64)) (StreamInfo, error) {
 	if err := CheckTarget(fsys, "", dir); err != nil {
 		return StreamInfo{}, err
 	}
-	in := &streamReader{r: bufio.NewReaderSize(r, maxStreamRecord), fs: fsys, progress: progress, seen: map[string]bool{}}
+	in := &streamReader{r: bufio.NewReaderSize(r, maxStreamRecord), fs: fsys, progress: progress,
+		seen: map[string]bool{}}
 	err := publish(fsys, dir, func(aside string) error {
 		in.dir = aside
 		if err := in.receive(); err != nil {
@@ -299,14 +302,16 @@ func (s *streamReader) receive() error {
 		return err
 	}
 	if u, err := s.fs.GetDiskUsage(s.fs.PathDir(s.dir)); err == nil && u.AvailBytes < uint64(s.info.Bytes) {
-		return fmt.Errorf("%w: the backup has %d bytes, and %d are free", ErrNoSpace, s.info.Bytes, u.AvailBytes)
+		return fmt.Errorf("%w: the backup has %d bytes, and %d are free", ErrNoSpace, s.info.Bytes,
+			u.AvailBytes)
 	}
 	for n := 0; ; n++ {
 		kind, content, err := s.record()
 		switch {
 		case err != nil:
 			return err
-		case kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes && len(content) == 0 && s.seen[metaName]:
+		case kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes && len(content) == 0 &&
+			s.seen[metaName]:
 			return s.finish()
 		case kind != streamFile || n == s.info.Files:
 			return badStream("it has a record of kind %d after %d of %d files", kind, n, s.info.Files)
@@ -348,8 +353,10 @@ func (s *streamReader) cut(err error) error {
 }
 
 // backupPath matches the files of a backup: in it, or in one of its directories.
-var backupPath = regexp.MustCompile(`^(?:` + metaName + `|` + originName + `|` + oplog.MarkName + `|` + manifestMarkName +
-	`|(?:` + pebbleName + `|` + logName + `|` + snapshotName + `|` + runName + `)/[A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
+var backupPath = regexp.MustCompile(`^(?:` + metaName + `|` + originName + `|` + oplog.MarkName + `|` +
+	manifestMarkName +
+	`|(?:` + pebbleName + `|` + logName + `|` + snapshotName + `|` + runName +
+	`)/[A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
 
 // file receives a file, of which content is the first record.
 func (s *streamReader) file(content []byte) error {
@@ -357,7 +364,8 @@ func (s *streamReader) file(content []byte) error {
 		return badStream("a file has no size")
 	}
 	size, path := binary.BigEndian.Uint64(content), string(content[8:])
-	if len(path) > maxStreamPath || !backupPath.MatchString(path) || path != metaName && passing(path) || s.seen[path] {
+	if len(path) > maxStreamPath || !backupPath.MatchString(path) || path != metaName && passing(path) ||
+		s.seen[path] {
 		return badStream("it has a file %.150q, which no backup has, or twice", path)
 	}
 	if size > uint64(s.info.Bytes-s.done) {
@@ -392,7 +400,8 @@ func (s *streamReader) copy(out io.Writer, size uint64) error {
 			return err
 		}
 		if kind != streamData || len(piece) == 0 || uint64(len(piece)) > size {
-			return badStream("it has a record of kind %d with %d bytes where %d of a file are to come", kind, len(piece), size)
+			return badStream("it has a record of kind %d with %d bytes where %d of a file are to come", kind,
+				len(piece), size)
 		}
 		if _, err := out.Write(piece); err != nil {
 			return disk.NoSpace(err)

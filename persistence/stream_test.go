@@ -46,11 +46,12 @@ func aStream(t testing.TB) ([]byte, Meta) {
 // receive restores a stream to "restored" on a new disk.
 func receive(stream []byte) (*vfs.MemFS, StreamInfo, error) {
 	mem := vfs.NewMem()
-	info, err := RestoreStream(mem, bytes.NewReader(stream), "restored", func(string) error { return nil }, func(done, total int64) {
-		if done > total {
-			panic("more was received than there is")
-		}
-	})
+	info, err := RestoreStream(mem, bytes.NewReader(stream), "restored", func(string) error { return nil },
+		func(done, total int64) {
+			if done > total {
+				panic("more was received than there is")
+			}
+		})
 	return mem, info, err
 }
 
@@ -82,7 +83,8 @@ func TestStream(t *testing.T) {
 		if !errors.Is(err, sound) || asked == "" {
 			t.Fatalf("%q, %v", asked, err)
 		}
-		if info.Before != (Counts{1, 29}) || info.After != (Counts{2, 31}) || info.ID != meta.ID || info.At.IsZero() {
+		if info.Before != (Counts{1, 29}) || info.After != (Counts{2, 31}) || info.ID != meta.ID ||
+			info.At.IsZero() {
 			t.Errorf("it says %+v", info)
 		}
 		if _, err := mem.Stat("restored"); (err == nil) != (sound == nil) {
@@ -97,7 +99,8 @@ func TestStream(t *testing.T) {
 		t.Errorf("%+v is restored as %+v", meta, got)
 	}
 	mustClose(t, db)
-	if _, err := RestoreStream(mem, bytes.NewReader(stream), "restored", nil, nil); !errors.Is(err, ErrTarget) {
+	if _, err := RestoreStream(mem, bytes.NewReader(stream), "restored", nil, nil); !errors.Is(err,
+		ErrTarget) {
 		t.Errorf("over what is there: %v", err)
 	}
 }
@@ -170,26 +173,30 @@ func TestForgedStream(t *testing.T) {
 		t.Fatalf("one as it should be: %v", err)
 	}
 	for what, forged := range map[string][]byte{
-		"no META":                 forge(1, 1, file("db/x", x), end),
-		"another backup's META":   forge(1, len(m), file("META", other.encode()), end),
-		"a long META":             forge(1, 5000, file("META", make([]byte, 5000)), end),
-		"a file twice":            forge(3, len(m)+2, file("META", m), file("db/x", x), file("db/x", x), end),
-		"fewer files":             forge(3, len(m)+1, file("META", m), file("db/x", x), end),
-		"more files":              forge(1, len(m)+1, file("META", m), file("db/x", x), end),
-		"fewer bytes":             forge(2, len(m)+2, file("META", m), file("db/x", x), end),
-		"more bytes":              forge(2, len(m), file("META", m), file("db/x", x), end),
-		"too many files":          forge(maxStreamFiles+1, len(m)+1, file("META", m), file("db/x", x), end),
-		"an end with content":     forge(1, len(m), file("META", m), []record{{streamEnd, x}}),
-		"a piece without a file":  forge(1, len(m), []record{{streamData, m}}, end),
-		"a piece beyond its file": forge(2, len(m)+1, file("META", m), []record{{streamFile, append(make([]byte, 8), "db/x"...)}, {streamData, x}}, end),
-		"a piece of nothing":      forge(2, len(m)+1, file("META", m), []record{file("db/x", x)[0], {streamData, nil}, {streamData, x}}, end),
-		"a file without a size":   forge(2, len(m), file("META", m), []record{{streamFile, x}}, end),
-		"two beginnings":          forge(1, len(m), []record{{streamBegin, make([]byte, streamBeginSize)}}, file("META", m), end),
-		"a record of a gigabyte":  append(forge(1, len(m)), 0, 0, 0, 0, 64, 0, 0, 0, streamFile),
+		"no META":                forge(1, 1, file("db/x", x), end),
+		"another backup's META":  forge(1, len(m), file("META", other.encode()), end),
+		"a long META":            forge(1, 5000, file("META", make([]byte, 5000)), end),
+		"a file twice":           forge(3, len(m)+2, file("META", m), file("db/x", x), file("db/x", x), end),
+		"fewer files":            forge(3, len(m)+1, file("META", m), file("db/x", x), end),
+		"more files":             forge(1, len(m)+1, file("META", m), file("db/x", x), end),
+		"fewer bytes":            forge(2, len(m)+2, file("META", m), file("db/x", x), end),
+		"more bytes":             forge(2, len(m), file("META", m), file("db/x", x), end),
+		"too many files":         forge(maxStreamFiles+1, len(m)+1, file("META", m), file("db/x", x), end),
+		"an end with content":    forge(1, len(m), file("META", m), []record{{streamEnd, x}}),
+		"a piece without a file": forge(1, len(m), []record{{streamData, m}}, end),
+		"a piece beyond its file": forge(2, len(m)+1, file("META", m),
+			[]record{{streamFile, append(make([]byte, 8), "db/x"...)}, {streamData, x}}, end),
+		"a piece of nothing": forge(2, len(m)+1, file("META", m),
+			[]record{file("db/x", x)[0], {streamData, nil}, {streamData, x}}, end),
+		"a file without a size": forge(2, len(m), file("META", m), []record{{streamFile, x}}, end),
+		"two beginnings": forge(1, len(m), []record{{streamBegin, make([]byte, streamBeginSize)}},
+			file("META", m), end),
+		"a record of a gigabyte": append(forge(1, len(m)), 0, 0, 0, 0, 64, 0, 0, 0, streamFile),
 	} {
 		expectRefused(t, what, forged)
 	}
-	for _, path := range []string{"../x", "/x", "db/../x", "db/../../x", "db//x", "db/x/y", "tmp/x", "x/y", ".x", "db/.x", "", "db/", "LOCK", "BACKUP",
+	for _, path := range []string{"../x", "/x", "db/../x", "db/../../x", "db//x", "db/x/y", "tmp/x", "x/y",
+		".x", "db/.x", "", "db/", "LOCK", "BACKUP",
 		"x.tmp", `db\x`, "db/x\x00", "db/x\n", strings.Repeat("x", 200)} {
 		expectRefused(t, "a file "+path, forge(2, len(m)+1, file("META", m), file(path, x), end))
 	}
@@ -203,7 +210,8 @@ type streamRecord struct {
 
 // fileRecords are those of a file.
 func fileRecords(path string, content []byte) []streamRecord {
-	return []streamRecord{{streamFile, append(binary.BigEndian.AppendUint64(nil, uint64(len(content))), path...)}, {streamData, content}}
+	return []streamRecord{{streamFile, append(binary.BigEndian.AppendUint64(nil, uint64(len(content))),
+		path...)}, {streamData, content}}
 }
 
 // forgeStream makes a stream of records, of so many files and bytes as it says.
@@ -223,8 +231,10 @@ func FuzzStream(f *testing.F) {
 	meta := Meta{Format: format, Partitions: 16, Seed: [16]byte{1}}
 	m := meta.encode()
 	f.Add(forgeStream(meta, 1, len(m), fileRecords("META", m), []streamRecord{{streamEnd, nil}}))
-	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("db/x", []byte("abc")), []streamRecord{{streamEnd, nil}}))
-	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("../x", []byte("abc")), []streamRecord{{streamEnd, nil}}))
+	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("db/x", []byte("abc")),
+		[]streamRecord{{streamEnd, nil}}))
+	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("../x", []byte("abc")),
+		[]streamRecord{{streamEnd, nil}}))
 	f.Add([]byte(streamMagic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// With checksums that match, to get behind them.
@@ -243,7 +253,8 @@ func FuzzStream(f *testing.F) {
 			switch {
 			case err == nil && !slices.Equal(names, []string{"restored"}), err != nil && len(names) > 0:
 				t.Fatalf("%v leaves %v", err, names)
-			case err != nil && !errors.Is(err, ErrStream) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
+			case err != nil && !errors.Is(err, ErrStream) && !errors.Is(err, ErrCorrupt) &&
+				!errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
 				t.Fatal(err)
 			}
 		}

@@ -73,7 +73,8 @@ func (t *Tables) begin(kind byte) error {
 			return err
 		}
 		t.kind, t.paths = k, append(t.paths, path)
-		t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), t.db.options.MakeWriterOptions(0, t.db.pebble.TableFormat()))
+		t.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f),
+			t.db.options.MakeWriterOptions(0, t.db.pebble.TableFormat()))
 		lower, upper := t.span(k)
 		if err := t.w.DeleteRange(lower, upper); err != nil {
 			return err

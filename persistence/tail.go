@@ -57,8 +57,8 @@ func (db *DB) OpenTail(partition uint16, seq uint64, fn func(content []byte) err
 	return t, wrap("open a tail", err)
 }
 
-// settleTail makes durable what was read of a tail, before the node says that it has it, and opens it. Nothing notes how
-// much of it is durable already.
+// settleTail makes durable what was read of a tail, before the node says that it has it, and opens
+// it. Nothing notes how much of it is durable already.
 func (db *DB) settleTail(t *Tail, path string) (err error) {
 	if err := disk.Renew(db.fs, path, path+disk.TmpSuffix, 0, t.at); err != nil {
 		return err

@@ -20,8 +20,8 @@ import (
 const (
 	// RegionsName is a file in which a region keeps where the nodes of others are. It may be lost.
 	RegionsName = "REGIONS"
-	// ValuesName is the file of a node's own values, WitnessName that of what the node remembers of others: it is written often, and no vote
-	// waits for it.
+	// ValuesName is the file of a node's own values, WitnessName that of what the node remembers of
+	// others: it is written often, and no vote waits for it.
 	ValuesName  = "CLUSTER"
 	WitnessName = "WITNESS"
 	valuesMagic = "fbfkvnod"
@@ -96,8 +96,9 @@ func (v *Values) open(fsys vfs.FS, dir string) error {
 	if err := v.decode(content); err != nil {
 		return err
 	}
-	// The node acts upon the values that it has read, so from now on both copies have them, and the file its name: they may
-	// have been in memory only. To write them makes pages dirty that a failed fsync has left clean.
+	// The node acts upon the values that it has read, so from now on both copies have them, and the
+	// file its name: they may have been in memory only. To write them makes pages dirty that a
+	// failed fsync has left clean.
 	if err := disk.SyncDir(fsys, dir); err != nil {
 		return err
 	}

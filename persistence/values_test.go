@@ -153,7 +153,8 @@ func TestValuesFaults(t *testing.T) {
 		mem := vfs.NewMem()
 		v := mustValues(t, errorfs.Wrap(mem, fault))
 		mustSet(t, v, "a", "1")
-		for name, value := range map[string]string{"": "x", strings.Repeat("n", 256): "x", "b": strings.Repeat("x", valuesMost)} {
+		for name, value := range map[string]string{"": "x", strings.Repeat("n", 256): "x",
+			"b": strings.Repeat("x", valuesMost)} {
 			for _, set := range []func(string, []byte) error{v.Set, v.SetSoon} {
 				if err := set(name, []byte(value)); !errors.Is(err, ErrBadOptions) {
 					t.Fatal(err)
@@ -219,7 +220,8 @@ func TestValuesAreTheNodes(t *testing.T) {
 	if err := db.Backup(dir+"/backup", func() {}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(db.Close(), v.Close(), w.Close(), Restore(vfs.Default, dir+"/data", dir+"/restored", func(_, _ int64) {})); err != nil {
+	if err := errors.Join(db.Close(), v.Close(), w.Close(),
+		Restore(vfs.Default, dir+"/data", dir+"/restored", func(_, _ int64) {})); err != nil {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"/backup/", "/restored/"} {

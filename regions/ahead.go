@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// While a source has much to tell, and all goes well, a session keeps some requests under way, so that the source need
-// not wait for the next one to arrive. The first one says where each reading is; the others are REGION.PULL NEXT. They
-// are answered in order, so none waits long: what is acknowledged must not come late, nor what else is to be asked. If
-// something fails, the session ends, and the next one begins with a request that others may follow.
+// While a source has much to tell, and all goes well, a session keeps some requests under way, so
+// that the source need not wait for the next one to arrive. The first one says where each reading
+// is; the others are REGION.PULL NEXT. They are answered in order, so none waits long: what is
+// acknowledged must not come late, nor what else is to be asked. If something fails, the session
+// ends, and the next one begins with a request that others may follow.
 
 const (
-	// A source that has much to tell answers so often in a round trip, but not more and not less often than these: each
-	// answer costs the header of each range.
+	// A source that has much to tell answers so often in a round trip, but not more and not less
+	// often than these: each answer costs the header of each range.
 	inRoundTrip = 4
 	leastEvery  = 5 * time.Millisecond
 	mostEvery   = 25 * time.Millisecond
-	// underWay is how many requests there are at most: with what takes time beside the way, there is always one to be
-	// answered.
+	// underWay is how many requests there are at most: with what takes time beside the way, there
+	// is always one to be answered.
 	underWay = inRoundTrip + 2
 )
 
@@ -120,7 +121,8 @@ func (p *peer) hear(ctx context.Context, a *ahead, version uint64) error {
 	return p.askOn(a)
 }
 
-// arrived returns when an answer arrived, by the own clock, if it was read so late that it may have waited for that.
+// arrived returns when an answer arrived, by the own clock, if it was read so late that it may have
+// waited for that.
 func (a *ahead) arrived(clock, now int64, inTime bool) int64 {
 	if inTime {
 		a.behind = now - clock
@@ -138,17 +140,19 @@ func (p *peer) askOn(a *ahead) error {
 	if err != nil {
 		return err
 	}
-	goesOn := len(q.Ranges) == len(p.readings) && slices.EqualFunc(q.Ranges, a.q.Ranges, func(now, before Range) bool {
-		now.Acked = before.Acked
-		return now == before
-	})
+	goesOn := len(q.Ranges) == len(p.readings) &&
+		slices.EqualFunc(q.Ranges, a.q.Ranges, func(now, before Range) bool {
+			now.Acked = before.Acked
+			return now == before
+		})
 	switch {
 	case !goesOn && a.n > 0:
 		return errAfresh
 	case !goesOn || !a.well:
 		return nil
 	}
-	n := next{block: min(q.Block, p.opts.soon).Truncate(time.Millisecond), every: a.every.Truncate(time.Millisecond)}
+	n := next{block: min(q.Block, p.opts.soon).Truncate(time.Millisecond),
+		every: a.every.Truncate(time.Millisecond)}
 	if a.acked <= 0 && !slices.Equal(q.Ranges, a.q.Ranges) { // this is under way once
 		for _, r := range q.Ranges {
 			n.acked = append(n.acked, r.Acked)

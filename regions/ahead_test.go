@@ -71,8 +71,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestFailsAhead: when what one answer brought cannot be taken, nothing of those behind it is, and the region is asked
-// afresh; after that ahead again.
+// TestFailsAhead: when what one answer brought cannot be taken, nothing of those behind it is, and
+// the region is asked afresh; after that ahead again.
 func TestFailsAhead(t *testing.T) {
 	for name, spoil := range map[string]func(a *answer){
 		"damaged":    func(a *answer) { a.data[0] ^= 0xff },
@@ -87,7 +87,8 @@ func TestFailsAhead(t *testing.T) {
 			var spoilt atomic.Bool
 			change := func(args [][]byte, reply []byte) []byte {
 				r := answerReader{r: bufio.NewReader(bytes.NewReader(reply))}
-				h, answers, err := r.read(&Request{Most: 1 << 20, Ranges: []Range{{First: 0}, {First: 4096}, {First: 8192}, {First: 12288}}})
+				h, answers, err := r.read(&Request{Most: 1 << 20,
+					Ranges: []Range{{First: 0}, {First: 4096}, {First: 8192}, {First: 12288}}})
 				if err != nil || len(answers) == 0 || !isWord(args, wordNext) || spoilt.Swap(true) {
 					return reply
 				}
@@ -144,7 +145,9 @@ func TestAcknowledgesAhead(t *testing.T) {
 	a.close()
 	a.logFile = 1 << 10
 	a.open()
-	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) { o.Dial, o.soon = k.dial, time.Minute })
+	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) {
+		o.Dial, o.soon = k.dial, time.Minute
+	})
 	n := int64(0)
 	work := func() { // enough for a file of the log
 		for range 50 {
@@ -176,7 +179,8 @@ func TestArrived(t *testing.T) {
 		clock, now int64
 		inTime     bool
 		want       int64
-	}{{1000, 5000, true, 5000}, {1100, 9000, false, 5100}, {1200, 5100, false, 5100}, {1300, 9300, true, 9300}, {1400, 9900, false, 9400}} {
+	}{{1000, 5000, true, 5000}, {1100, 9000, false, 5100}, {1200, 5100, false, 5100},
+		{1300, 9300, true, 9300}, {1400, 9900, false, 9400}} {
 		if got := a.arrived(x.clock, x.now, x.inTime); got != x.want {
 			t.Errorf("%+v: %d", x, got)
 		}

@@ -13,19 +13,21 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// A Mesh compares this region with the others once in a while by itself, and remembers where they differ. It is
-// proof, not the mechanism: nothing is mended by it, and an operator hears of it.
+// A Mesh compares this region with the others once in a while by itself, and remembers where they
+// differ. It is proof, not the mechanism: nothing is mended by it, and an operator hears of it.
 //
 //	look ── nothing new ──► the next one, after Options.DigestPeriod
 //	  └──── differs where it did not ──► a second look at those regions, a sixtieth of that later:
 //	                                     what differs in both is a mismatch
 //
-// One look alone raises no alarm: what it finds may be a moment's, and be over soon. A mismatch lasts until a
-// look finds that the slots are equal; what cannot be compared leaves it as it is, and a suspect one. Both are forgotten
-// with the Mesh, so a new leader of a shard has to find them by itself, and begins soon.
+// One look alone raises no alarm: what it finds may be a moment's, and be over soon. A mismatch
+// lasts until a look finds that the slots are equal; what cannot be compared leaves it as it is,
+// and a suspect one. Both are forgotten with the Mesh, so a new leader of a shard has to find them
+// by itself, and begins soon.
 //
-// Looks and calls of Verify may run at the same time: each has connections of its own, and reads only. Verify by
-// an operator ends a mismatch, and begins none: the operator is told what differs, and can look twice.
+// Looks and calls of Verify may run at the same time: each has connections of its own, and reads
+// only. Verify by an operator ends a mismatch, and begins none: the operator is told what differs,
+// and can look twice.
 
 const (
 	// digestGroups is how many sums a digest of all slots has: a mismatch is counted in these.
@@ -98,7 +100,8 @@ type outcome struct {
 
 // failed is what kept the region from being asked, or this one from being read; nil: nothing.
 func (o *outcome) failed() error {
-	if o.missed == (buckets{}) || errors.Is(o.why, ErrBusy) || errors.Is(o.why, ErrLevelling) || errors.Is(o.why, ErrPaused) {
+	if o.missed == (buckets{}) || errors.Is(o.why, ErrBusy) || errors.Is(o.why, ErrLevelling) ||
+		errors.Is(o.why, ErrPaused) {
 		return nil
 	}
 	return o.why
@@ -139,8 +142,9 @@ func (d *digests) show(s *Status) {
 	}
 }
 
-// note takes note of a look at a region, unless one that began later has been. What differs is a mismatch if it is among the
-// suspects, those of looks before; the rest of it is returned with the suspects that were not compared: the suspects from then on.
+// note takes note of a look at a region, unless one that began later has been. What differs is a
+// mismatch if it is among the suspects, those of looks before; the rest of it is returned with the
+// suspects that were not compared: the suspects from then on.
 func (m *Mesh) note(o *outcome, suspects *buckets) *buckets {
 	m.digests.mu.Lock()
 	defer m.digests.mu.Unlock()
@@ -167,7 +171,8 @@ func (m *Mesh) note(o *outcome, suspects *buckets) *buckets {
 	}
 	failed := o.failed()
 	if failed != nil && known.failed == nil {
-		m.opts.Logger.Warn("this region could not compare itself with another one", "region", m.opts.nameOf(o.region), "error", failed)
+		m.opts.Logger.Warn("this region could not compare itself with another one", "region",
+			m.opts.nameOf(o.region), "error", failed)
 	}
 	known.failed = failed
 	m.opts.sayMismatch(o.region, before, &known.mismatch)
@@ -187,7 +192,8 @@ func (o *Options) bucketsOf(r part.Region) (n int) {
 func (o *Options) sayMismatch(r part.Region, before int, now *buckets) {
 	switch n := now.groups(); {
 	case before == 0 && n > 0:
-		o.Logger.Error("this region and another one have different counters, although each has read all of the other's log: see fbfkv region status",
+		o.Logger.Error("this region and another one have different counters, although each has read all "+
+			"of the other's log: see fbfkv region status",
 			"region", o.nameOf(r), "slots", inWords(now.slots()), "digest_mismatch", n)
 	case before > 0 && n == 0:
 		o.Logger.Info("another region has the same counters again", "region", o.nameOf(r))
@@ -196,9 +202,12 @@ func (o *Options) sayMismatch(r part.Region, before int, now *buckets) {
 
 // mismatchIll tells an operator of a mismatch, and what helps.
 func mismatchIll(self, other string, where []store.SlotRange) string {
-	return fmt.Sprintf("%s and %s have different counters in slots %s: if their tables differ, status says so. Else run "+
-		"fbfkv region verify HOST:PORT. If it stands, CGET KEY REGIONS at both shows which counters differ, and a region is right about what it "+
-		"has counted itself: remove the one that is wrong about another one, let it join again, empty, and report a bug", self, other, inWords(where))
+	return fmt.Sprintf("%s and %s have different counters in slots %s: if their tables differ, status "+
+		"says so. Else run "+
+		"fbfkv region verify HOST:PORT. If it stands, CGET KEY REGIONS at both shows which counters "+
+		"differ, and a region is right about what it "+
+		"has counted itself: remove the one that is wrong about another one, let it join again, empty, "+
+		"and report a bug", self, other, inWords(where))
 }
 
 // audit compares this region with the others by itself, until the Mesh is closed.
@@ -235,8 +244,8 @@ func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]*bucke
 	})
 }
 
-// audited returns the regions that can be compared now, among those that are suspects; nil: among all. A region that
-// others do not read differs from them, and that is known.
+// audited returns the regions that can be compared now, among those that are suspects; nil: among
+// all. A region that others do not read differs from them, and that is known.
 func (m *Mesh) audited(suspects map[part.Region]*buckets) map[part.Region]bool {
 	only := make(map[part.Region]bool)
 	set, _ := m.opts.Store.Regions()

@@ -122,7 +122,8 @@ func TestAudit(t *testing.T) {
 	s.want("differs", true)
 	s.want("differs again", false)
 	a.mismatch("it differs twice", 4)
-	if got, want := inWords(a.of(1).Mismatch), "4080 to 4095, 8176 to 8191, 12272 to 12287, 16368 to 16383"; got != want {
+	if got, want := inWords(a.of(1).Mismatch),
+		"4080 to 4095, 8176 to 8191, 12272 to 12287, 16368 to 16383"; got != want {
 		t.Errorf("slots %s; want %s", got, want)
 	}
 	s.want("differs as before", false)
@@ -143,12 +144,16 @@ func TestAudit(t *testing.T) {
 
 	must(t, b.mesh.Close()) // from now on it takes nothing
 	key := "new"
-	for i := 0; store.Slot([]byte(key)) < 16368 || xxhash.Sum64String(key)%store.DigestBuckets != store.DigestBuckets-1; i++ { // in the bucket that differs
+	// in the bucket that differs
+	for i := 0; store.Slot([]byte(key)) < 16368 ||
+		xxhash.Sum64String(key)%store.DigestBuckets != store.DigestBuckets-1; i++ {
 		key = fmt.Sprint("new", i)
 	}
 	a.once(key, "a", 1)
 	s.want("busy", false)
-	if now := a.of(1); len(now.Mismatch) != 1 || now.Mismatch[0] != (store.SlotRange{First: 16368, Last: 16383}) || now.DigestMissed != 1 || a.logged(saysSame) != 0 {
+	if now := a.of(1); len(now.Mismatch) != 1 ||
+		now.Mismatch[0] != (store.SlotRange{First: 16368, Last: 16383}) || now.DigestMissed != 1 ||
+		a.logged(saysSame) != 0 {
 		t.Errorf("what cannot be compared is left as it is, and the rest is equal: %+v", now)
 	}
 	b.start(map[part.Region]string{0: a.server.address()}, nil)
@@ -176,14 +181,15 @@ func TestAuditBusy(t *testing.T) {
 	}
 	for range 2 {
 		s.want("busy", false)
-		if now := a.of(1); now.DigestMismatch != 0 || now.DigestMissed != len(changed) || now.DigestCheckedMs == 0 {
+		if now := a.of(1); now.DigestMismatch != 0 || now.DigestMissed != len(changed) ||
+			now.DigestCheckedMs == 0 {
 			t.Errorf("%d groups have changed: %+v", len(changed), now)
 		}
 	}
 }
 
-// TestVerifyEndsMismatch: an operator who finds that all is equal need not wait for the next look; one who finds differences begins
-// no mismatch.
+// TestVerifyEndsMismatch: an operator who finds that all is equal need not wait for the next look;
+// one who finds differences begins no mismatch.
 func TestVerifyEndsMismatch(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	a, b := all[0], all[1]
@@ -223,8 +229,12 @@ func TestAuditShown(t *testing.T) {
 	set.Members[1].Address = b.server.address()
 	must(t, n.Change(set))
 	<-s.waits
-	eventually(t, "they agree", func() bool { differ, err := n.Verify(t.Context()); return err == nil && len(differ) == 0 })
-	if st := n.Status(); len(st.Ills) > 0 || st.Peers[0].DigestMismatch != 0 || st.Peers[0].DigestCheckedMs == 0 {
+	eventually(t, "they agree", func() bool {
+		differ, err := n.Verify(t.Context())
+		return err == nil && len(differ) == 0
+	})
+	if st := n.Status(); len(st.Ills) > 0 || st.Peers[0].DigestMismatch != 0 ||
+		st.Peers[0].DigestCheckedMs == 0 {
 		t.Errorf("%+v", st)
 	}
 	lie(true)
@@ -234,13 +244,16 @@ func TestAuditShown(t *testing.T) {
 	if len(st.Ills) != 1 || st.Peers[0].DigestMismatch != 1 {
 		t.Fatalf("%+v", st)
 	}
-	for _, want := range []string{"region0 and region1", "slots 16368 to 16383:", "fbfkv region verify", "CGET KEY REGIONS"} {
+	for _, want := range []string{"region0 and region1", "slots 16368 to 16383:", "fbfkv region verify",
+		"CGET KEY REGIONS"} {
 		if !strings.Contains(st.Ills[0], want) {
 			t.Errorf("it lacks %q: %s", want, st.Ills[0])
 		}
 	}
-	n.Mesh().note(&outcome{region: 1, began: time.Now(), missed: everything(), why: fmt.Errorf("%w: a row is damaged", errHere)}, nil)
-	if st := n.Status(); len(st.Ills) != 2 || st.Ills[1] != "region0 could not compare itself with region1: the counters here cannot be read: a row is damaged" {
+	n.Mesh().note(&outcome{region: 1, began: time.Now(), missed: everything(),
+		why: fmt.Errorf("%w: a row is damaged", errHere)}, nil)
+	if st := n.Status(); len(st.Ills) != 2 || st.Ills[1] != "region0 could not compare itself with "+
+		"region1: the counters here cannot be read: a row is damaged" {
 		t.Errorf("%q", st.Ills)
 	}
 }
@@ -316,8 +329,10 @@ func TestBuckets(t *testing.T) {
 		{buckets{1023: 1, 0: 1}, 2, 2, "0 to 15, 16368 to 16383"},
 		{buckets{0: 1, 2: 1, 4: 1, 6: 1, 8: 1}, 5, 5, "0 to 15, 32 to 47, 64 to 79, 96 to 111 and 1 more"},
 	} {
-		if got := inWords(c.buckets.slots()); c.buckets.count() != c.count || c.buckets.groups() != c.groups || got != c.words {
-			t.Errorf("%d buckets of %d groups, %q; want %d of %d, %q", c.buckets.count(), c.buckets.groups(), got, c.count, c.groups, c.words)
+		if got := inWords(c.buckets.slots()); c.buckets.count() != c.count ||
+			c.buckets.groups() != c.groups || got != c.words {
+			t.Errorf("%d buckets of %d groups, %q; want %d of %d, %q", c.buckets.count(), c.buckets.groups(),
+				got, c.count, c.groups, c.words)
 		}
 	}
 }

@@ -49,16 +49,18 @@
 //
 //	REGION.PULL NEXT BLOCK ms EVERY ms [acked …]
 //
-// continues the request before on the connection (next.go): it asks for what follows that which its answer tells, so it can
-// be sent before that arrives. Nothing else is remembered for a connection.
+// continues the request before on the connection (next.go): it asks for what follows that which its
+// answer tells, so it can be sent before that arrives. Nothing else is remembered for a connection.
 //
-//	EVERY        how long after what the answer before told was looked for this is done again, 0 to 1000, unless that was
+//	EVERY        how long after what the answer before told was looked for this is done again, 0
+//	to 1000, unless that was
 //	             not all there was: so requests that come together are not answered together
 //	acked        for each range, in its order; none: as before
 //
-// It is checked as the request before, and is an error if that was, or any range in its answer. The reply is a string: the
-// array that it otherwise would be, packed (store.Pack). Who reads has some of these under way while there is much to tell
-// (ahead.go), so that what is done between two answers does not wait for a request to arrive:
+// It is checked as the request before, and is an error if that was, or any range in its answer. The
+// reply is a string: the array that it otherwise would be, packed (store.Pack). Who reads has some
+// of these under way while there is much to tell (ahead.go), so that what is done between two
+// answers does not wait for a request to arrive:
 //
 //	reader  ── request ──►                                              source
 //	        ◄── answer ── what followed, as soon as there was something
@@ -73,15 +75,17 @@
 //
 //	REGION.PULL SHARDS group region
 //
-// is answered by the shards, JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …, "port": …, "tls": …,
-// "leads": …}, …], "own": …}, …]; empty, if the server has all partitions itself. Who reads begins each connection with
-// that: it reads each shard over one of its own, from any of its nodes, and after a failure from the next one (shards.go).
-// It asks again from time to time, and remembers the nodes across restarts (remembered.go).
+// is answered by the shards, JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …,
+// "port": …, "tls": …, "leads": …}, …], "own": …}, …]; empty, if the server has all partitions
+// itself. Who reads begins each connection with that: it reads each shard over one of its own, from
+// any of its nodes, and after a failure from the next one (shards.go). It asks again from time to
+// time, and remembers the nodes across restarts (remembered.go).
 //
 //	REGION.PULL TABLES group region
 //
-// is answered by the tables, JSON: a store.TableSet. Who reads asks when a session begins and once a minute, and Status says by name
-// what tables differ (tables.go). An answer that is an error, or not understood, changes nothing else.
+// is answered by the tables, JSON: a store.TableSet. Who reads asks when a session begins and once
+// a minute, and Status says by name what tables differ (tables.go). An answer that is an error, or
+// not understood, changes nothing else.
 //
 // # Who is a member
 //
@@ -134,22 +138,25 @@
 //
 //	REGION.PULL POSITIONS group region incarnation
 //
-// is answered by how far the source has taken the asking region's logs, with that region's proofs (store.Positions). A Mesh asks for them when
-// it starts, and when somebody names an entry that this region has not got (examine.go). So a directory that is an older copy
-// finds out, and no number alone is believed.
+// is answered by how far the source has taken the asking region's logs, with that region's proofs
+// (store.Positions). A Mesh asks for them when it starts, and when somebody names an entry that
+// this region has not got (examine.go). So a directory that is an older copy finds out, and no
+// number alone is believed.
 //
 // # Digests
 //
 //	REGION.PULL DIGEST group region incarnation partition first last fine time
 //
-// is answered with store.Digest, of what does not expire until a time, unix ms. Verify compares with each region, by
-// groups of 16 slots: only if both have taken all that the other one shows. Of what is being changed it asks again, for a
-// while, for the 64 buckets of keys that each group has (fine is 1), and then tells that it could not be compared. What differs counts if it still does
+// is answered with store.Digest, of what does not expire until a time, unix ms. Verify compares
+// with each region, by groups of 16 slots: only if both have taken all that the other one shows. Of
+// what is being changed it asks again, for a while, for the 64 buckets of keys that each group has
+// (fine is 1), and then tells that it could not be compared. What differs counts if it still does
 // when it is asked for again.
 //
-// A Mesh does the same by itself once in Options.DigestPeriod (audit.go), with regions whose reading is neither paused nor
-// failing, unless this one was removed or restored. Slots that differ in two looks in a row are a mismatch: it is in Status and in
-// the log until a look, or Verify, finds them equal. The leader of each shard does it for the partitions of that.
+// A Mesh does the same by itself once in Options.DigestPeriod (audit.go), with regions whose
+// reading is neither paused nor failing, unless this one was removed or restored. Slots that differ
+// in two looks in a row are a mismatch: it is in Status and in the log until a look, or Verify,
+// finds them equal. The leader of each shard does it for the partitions of that.
 //
 // # Rules, and what upholds them
 //
@@ -167,7 +174,8 @@
 //	a removed member knows it      session, Node.learn         TestRemoved
 //	what nobody reads is refused   store.noteUnread            TestUnread (store), TestRemoved
 //	who went back is fenced        store.Examine, Mesh.examine TestWentBack (store, too)
-//	a number is no evidence        store.checkAhead            TestNumberIsNoEvidence (store, too), TestAnswerIsNoEvidence (store)
+//	a number is no evidence        store.checkAhead            TestNumberIsNoEvidence (store,
+//	too), TestAnswerIsNoEvidence (store)
 //	who leaves is heard to the end store.Leave, fbfkv region   TestLeave (store), TestRegionLeaves
 //	a refusal is asked about once  waitsLong, askedUs          TestExcused
 //	a number is never given again  Admission.admit             TestNumbers
@@ -176,8 +184,10 @@
 //	a useless answer makes no loop take, takeOne, session      TestUseless, TestDoesNotWait
 //	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
 //	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
-//	traffic keeps no digest away   peer.verify (fine)          TestVerifyWhileWritten, TestLookNarrows, TestDigestBuckets (store)
-//	a moment is no difference      open.agreed (suspect)       TestVerifyOnce, TestSuspects, TestDigestOfDropped (store)
+//	traffic keeps no digest away   peer.verify (fine)          TestVerifyWhileWritten,
+//	TestLookNarrows, TestDigestBuckets (store)
+//	a moment is no difference      open.agreed (suspect)       TestVerifyOnce, TestSuspects,
+//	TestDigestOfDropped (store)
 //	a digest ends with its asker   Source.digest               TestDigestIsGivenUp, TestDigestEnds (store)
 //	a look survives its connection comparison.of               TestVerifyConnectsAnew
 //	a gap is one line              settle                      TestGapIsOneLine
@@ -193,7 +203,8 @@
 //	only a leader reads            Node.keep                   TestNodeOfShard
 //	a cluster has one name         Options.identity            TestNodeOfShard
 //	a difference is not missed     audit                       TestAudit, TestAuditShown
-//	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy, TestVerifyEndsMismatch
+//	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy,
+//	TestVerifyEndsMismatch
 //	damage here is told            note, Node.Status           TestSuspects, TestAuditShown
 //	who differs anyway is not told audited                     TestAuditOfUnread
 //	a look does not hold up Close  look, wait                  TestAuditCloses

@@ -12,10 +12,11 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// A Mesh finds out whether its directory is an older copy (store/proof.go). It asks each other region, at its address and over a connection of
-// its own, how far that has taken this one's logs: once when it starts, and again whenever a request or an answer
-// names an entry that this region has not got. A request alone changes nothing, since any client with the permission
-// +region.pull can send it; all that it brings about is one round of questions in doubtPeriod.
+// A Mesh finds out whether its directory is an older copy (store/proof.go). It asks each other
+// region, at its address and over a connection of its own, how far that has taken this one's logs:
+// once when it starts, and again whenever a request or an answer names an entry that this region
+// has not got. A request alone changes nothing, since any client with the permission +region.pull
+// can send it; all that it brings about is one round of questions in doubtPeriod.
 
 // wordPositions asks for positions and their proofs, in the place of a request's first number.
 const wordPositions = "POSITIONS"
@@ -24,7 +25,8 @@ const positionsArgs = 3
 
 // writePositions appends a request as a client sends it.
 func writePositions(w *resp.Writer, m *membership) {
-	w.BulkStrings([]string{Command, wordPositions, strconv.FormatUint(m.group, 10), strconv.Itoa(int(m.self)), strconv.FormatUint(m.Incarnation, 10)})
+	w.BulkStrings([]string{Command, wordPositions, strconv.FormatUint(m.group, 10), strconv.Itoa(int(m.self)),
+		strconv.FormatUint(m.Incarnation, 10)})
 }
 
 // positions answers such a request.
@@ -34,7 +36,8 @@ func (s *Source) positions(args [][]byte, w *resp.Writer) {
 		return
 	}
 	a := numbers{rest: args}
-	group, by, incarnation := a.next("group", 0, 1<<64-1), part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
+	group, by, incarnation := a.next("group", 0, 1<<64-1),
+		part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
 	err := a.err
 	if err == nil && !s.leads() { // which may have taken more than it has logged
 		err = errNotLeader
@@ -49,7 +52,8 @@ func (s *Source) positions(args [][]byte, w *resp.Writer) {
 	w.Error(replyOf(err))
 }
 
-// doubt begins another round of questions if err says that somebody names an entry that this region has not got.
+// doubt begins another round of questions if err says that somebody names an entry that this region
+// has not got.
 func (m *Mesh) doubt(err error) {
 	if !errors.Is(err, store.ErrAhead) {
 		return
@@ -77,7 +81,8 @@ func (m *Mesh) examine() {
 		case <-m.ctx.Done():
 			return
 		case err := <-m.doubts:
-			m.opts.Logger.Warn("a reader names a log entry that this region does not have: this region asks the others for a proof", "error", err)
+			m.opts.Logger.Warn("a reader names a log entry that this region does not have: this region "+
+				"asks the others for a proof", "error", err)
 			clear(asked)
 		case <-again:
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// TestWentBack: a region whose directory was put back from a copy asks the others when it starts, and is fenced by what they prove.
-// status says of it what it says of a directory that was restored, at once.
+// TestWentBack: a region whose directory was put back from a copy asks the others when it starts,
+// and is fenced by what they prove. status says of it what it says of a directory that was
+// restored, at once.
 func TestWentBack(t *testing.T) {
 	all := joined(t, 2, 2)
 	count(t, "w", all...)
@@ -49,8 +50,8 @@ func TestWentBack(t *testing.T) {
 	})
 }
 
-// TestNumberIsNoEvidence: a request that names an entry which the region has not got makes it ask the others, not more
-// often than it should, and changes nothing: they have nothing to prove it.
+// TestNumberIsNoEvidence: a request that names an entry which the region has not got makes it ask
+// the others, not more often than it should, and changes nothing: they have nothing to prove it.
 func TestNumberIsNoEvidence(t *testing.T) {
 	all := newServers(t, 2, 2)
 	n := all[0].openNode(func(o *Options) { o.doubtPeriod = 0 }) // the default
@@ -79,12 +80,14 @@ func TestNumberIsNoEvidence(t *testing.T) {
 	eventually(t, "it asks", func() bool { return asked.Load() > 0 })
 	count(t, "y", all...)
 	well(t, all...)
-	if st := n.Status(); st.Restored || len(st.Ills) > 0 || st.Admission.Incarnation != known || asked.Load() > 1 {
+	if st := n.Status(); st.Restored || len(st.Ills) > 0 || st.Admission.Incarnation != known ||
+		asked.Load() > 1 {
 		t.Errorf("it asks %d times: %+v", asked.Load(), st)
 	}
 }
 
-// TestMembersFarAhead: members whose version or era is out of reach are refused: nobody could change them any more.
+// TestMembersFarAhead: members whose version or era is out of reach are refused: nobody could
+// change them any more.
 func TestMembersFarAhead(t *testing.T) {
 	all := joined(t, 1, 1)
 	n := all[0].node

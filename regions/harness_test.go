@@ -80,8 +80,11 @@ func (r *region) clock() (wall, running int64) {
 
 func (r *region) open() {
 	s, err := store.Open(store.Options{
-		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1, MinFreeDisk: -1,
-		LogFileSize: r.logFile, RegionBacklog: r.backlog, Clock: r.clock, Fatal: func(err error) { r.t.Error(err) },
+		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1,
+		MinFreeDisk: -1,
+		LogFileSize: r.logFile, RegionBacklog: r.backlog, Clock: r.clock, Fatal: func(err error) {
+			r.t.Error(err)
+		},
 	})
 	must(r.t, err)
 	r.s = s
@@ -91,7 +94,8 @@ func (r *region) open() {
 	}
 	l, err := listen()
 	must(r.t, err)
-	r.server = &testServer{listener: l, source: Source{Store: s, Clock: r.clock}, password: r.password, conns: make(map[net.Conn]bool)}
+	r.server = &testServer{listener: l,
+		source: Source{Store: s, Clock: r.clock}, password: r.password, conns: make(map[net.Conn]bool)}
 	r.server.ctx, r.server.cancel = context.WithCancel(context.Background())
 	r.server.wg.Go(r.server.accept)
 }
@@ -139,9 +143,12 @@ func (r *region) of(n int) Status {
 
 func (r *region) options(peers map[part.Region]string) Options {
 	return Options{
-		Store: r.s, Peers: peers, Logger: slog.New(slog.NewTextHandler(r, nil)), Clock: r.clock, Block: time.Minute,
-		FirstRetry: time.Millisecond, LastRetry: 20 * time.Millisecond, doubtPeriod: time.Millisecond, sure: true,
-		after: func(time.Duration) <-chan time.Time { return nil }, // it looks at others only when a test says so
+		Store: r.s, Peers: peers, Logger: slog.New(slog.NewTextHandler(r, nil)), Clock: r.clock,
+		Block:      time.Minute,
+		FirstRetry: time.Millisecond, LastRetry: 20 * time.Millisecond, doubtPeriod: time.Millisecond,
+		sure: true,
+		// it looks at others only when a test says so
+		after: func(time.Duration) <-chan time.Time { return nil },
 	}
 }
 
@@ -172,7 +179,8 @@ func setOf(all []*region, self int) store.RegionSet {
 	set := store.RegionSet{Group: 77, Self: part.Region(self)}
 	for i, r := range all {
 		set.Members = append(set.Members, store.RegionMember{
-			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: r.partitions, Incarnation: r.s.Meta().Incarnation,
+			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: r.partitions,
+			Incarnation: r.s.Meta().Incarnation,
 		})
 	}
 	return set

@@ -86,7 +86,8 @@ func (n *Node) Create(name, address string) (store.RegionSet, error) {
 	}
 	var group [8]byte
 	rand.Read(group[:]) // never fails
-	return n.become(store.RegionSet{Group: binary.LittleEndian.Uint64(group[:]), Version: 1, Members: []store.RegionMember{own.member(0)}})
+	return n.become(store.RegionSet{Group: binary.LittleEndian.Uint64(group[:]), Version: 1,
+		Members: []store.RegionMember{own.member(0)}})
 }
 
 // become makes the store a member.
@@ -162,7 +163,8 @@ func (n *Node) Join(ctx context.Context, set store.RegionSet) error {
 	case !ok || own.Gone || set.Removed || len(set.Members) < 2:
 		return memberError("these are no members that this server can join")
 	case own.Data != me.Data || own.Incarnation != me.Incarnation:
-		return memberError("another server was admitted as the region %s, or this one with another directory", own.Name)
+		return memberError("another server was admitted as the region %s, or this one with another directory",
+			own.Name)
 	}
 	if !member {
 		if err := n.reach(ctx, arbiter(&set), &set); err != nil {
@@ -265,8 +267,10 @@ func (n *Node) learn(set store.RegionSet) error {
 		return ErrRemoved
 	case set.Version <= known.Version:
 		return nil
-	case set.Version-known.Version > store.MaxAhead || set.Era > known.Era && set.Era-known.Era > store.MaxAhead:
-		return fmt.Errorf("%w: members of version %d and era %d, after %d and %d", ErrAnswer, set.Version, set.Era, known.Version, known.Era)
+	case set.Version-known.Version > store.MaxAhead || set.Era > known.Era &&
+		set.Era-known.Era > store.MaxAhead:
+		return fmt.Errorf("%w: members of version %d and era %d, after %d and %d", ErrAnswer, set.Version,
+			set.Era, known.Version, known.Era)
 	}
 	after := known.Version
 	before, _ := known.Member(known.Self)
@@ -285,7 +289,8 @@ func (n *Node) learn(set store.RegionSet) error {
 		return err
 	}
 	gone := func(m store.RegionMember) bool { return m.Gone }
-	n.opts.Logger.Info("the set of regions has changed", "version", set.Version, "members", len(slices.DeleteFunc(slices.Clone(set.Members), gone)))
+	n.opts.Logger.Info("the set of regions has changed", "version", set.Version, "members",
+		len(slices.DeleteFunc(slices.Clone(set.Members), gone)))
 	n.wake()
 	return nil
 }
@@ -308,7 +313,8 @@ func (n *Node) safe() error {
 
 // member is the member of a number that the admission makes.
 func (a *Admission) member(r part.Region) store.RegionMember {
-	return store.RegionMember{Region: r, Name: a.Name, Partitions: a.Partitions, Incarnation: a.Incarnation, Address: a.Address, Data: a.Data}
+	return store.RegionMember{Region: r, Name: a.Name, Partitions: a.Partitions, Incarnation: a.Incarnation,
+		Address: a.Address, Data: a.Data}
 }
 
 // admit makes a server a member, or changes its address.
@@ -318,22 +324,27 @@ func (a Admission) admit(set *store.RegionSet) error {
 		same := m.Data == a.Data && m.Incarnation == a.Incarnation && m.Partitions == a.Partitions
 		switch {
 		case m.Gone && m.Data == a.Data:
-			return memberError("this server, or one with a copy of its data, was the region %s, which was removed: start it with an empty directory", m.Name)
+			return memberError("this server, or one with a copy of its data, was the region %s, which was "+
+				"removed: start it with an empty directory", m.Name)
 		case m.Gone:
 		case m.Name == a.Name && same:
 			again = i
 		case m.Name == a.Name:
-			return memberError("another server is the region %s: choose another name, or remove that region first", a.Name)
+			return memberError("another server is the region %s: choose another name, or remove that "+
+				"region first", a.Name)
 		case m.Data == a.Data:
-			return memberError("this server, or one with a copy of its data, is the region %s already", m.Name)
+			return memberError("this server, or one with a copy of its data, is the region %s already",
+				m.Name)
 		case m.Address == a.Address:
 			return memberError("%s is the address of the region %s", a.Address, m.Name)
 		}
 	}
 	for i, m := range set.Members {
 		if i != again && !m.Gone && isLoopback(m.Address) != isLoopback(a.Address) {
-			return memberError("the region %s has the address %s, and this one %s: one of them is reached from its own machine only; "+
-				"let each be named by the address at which the others reach it (fbfkv region create and join change it, or region-announce)",
+			return memberError("the region %s has the address %s, and this one %s: one of them is reached "+
+				"from its own machine only; "+
+				"let each be named by the address at which the others reach it (fbfkv region create and "+
+				"join change it, or region-announce)",
 				m.Name, m.Address, a.Address)
 		}
 	}
@@ -368,7 +379,8 @@ func (a *Admission) check() error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	switch n := a.Partitions; {
 	case a.Name == "" || len(a.Name) > maxName || strings.Trim(a.Name, letters) != "":
-		return memberError("the name of a region is 1 to %d letters, digits, dots, dashes and underscores, and not %.64q", maxName, a.Name)
+		return memberError("the name of a region is 1 to %d letters, digits, dots, dashes and "+
+			"underscores, and not %.64q", maxName, a.Name)
 	case n < 1 || n > slots || n&(n-1) != 0:
 		return memberError("%d partitions are no power of two up to %d", n, slots)
 	case len(a.Data) != 32:
@@ -385,10 +397,12 @@ func checkAddress(address string) error {
 	switch {
 	case address == "":
 		return memberError("the address at which others reach this region is missing: HOST:PORT")
-	case err != nil || host == "" || bad != nil || n < 1 || n > 65535 || len(address) > 256 || strings.ContainsAny(address, " \t\r\n\x00"):
+	case err != nil || host == "" || bad != nil || n < 1 || n > 65535 || len(address) > 256 ||
+		strings.ContainsAny(address, " \t\r\n\x00"):
 		return memberError("%.256q is no address HOST:PORT", address)
 	case ip.IsUnspecified():
-		return memberError("%s is no address at which others reach this region: name one of its own, or its host name", address)
+		return memberError("%s is no address at which others reach this region: name one of its own, or "+
+			"its host name", address)
 	}
 	return nil
 }

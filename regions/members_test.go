@@ -73,7 +73,9 @@ func count(t testing.TB, key string, all ...*region) {
 		must(t, err)
 	}
 	for i, r := range all {
-		eventually(t, fmt.Sprintf("region %d shows the sum", i), func() bool { return r.value(key) == int64(len(all)) })
+		eventually(t, fmt.Sprintf("region %d shows the sum", i), func() bool {
+			return r.value(key) == int64(len(all))
+		})
 	}
 }
 
@@ -122,12 +124,15 @@ func TestJoin(t *testing.T) {
 		t.Errorf("what was counted before there were regions is %d", n)
 	}
 	for i, r := range all {
-		if set, ok := r.node.Members(); !ok || set.Version != 3 || len(set.Members) != 3 || set.Self != part.Region(i) {
+		if set, ok := r.node.Members(); !ok || set.Version != 3 || len(set.Members) != 3 ||
+			set.Self != part.Region(i) {
 			t.Errorf("region %d: %+v", i, set)
-		} else if a, b := set.Members[1].Joined, set.Members[2].Joined; set.Members[0].Joined != 0 || a != 2 || b != 3 {
+		} else if a, b := set.Members[1].Joined, set.Members[2].Joined; set.Members[0].Joined != 0 ||
+			a != 2 || b != 3 {
 			t.Errorf("region %d: they joined in %d and %d", i, a, b)
 		}
-		if st := r.node.Status(); st.Arbiter != "r0" || st.Name != fmt.Sprint("r", i) || st.Peers[0].Version != 3 {
+		if st := r.node.Status(); st.Arbiter != "r0" || st.Name != fmt.Sprint("r", i) ||
+			st.Peers[0].Version != 3 {
 			t.Errorf("region %d: %+v", i, st)
 		}
 	}
@@ -144,7 +149,10 @@ func TestJoinInterrupted(t *testing.T) {
 	admission := b.Admission("r1", all[1].server.address())
 	first, err := a.Admit(t.Context(), admission)
 	must(t, err)
-	eventually(t, "the newcomer refuses", func() bool { s := a.Status(); return len(s.Peers) == 1 && s.Peers[0].Failing })
+	eventually(t, "the newcomer refuses", func() bool {
+		s := a.Status()
+		return len(s.Peers) == 1 && s.Peers[0].Failing
+	})
 	if all[0].logged("has not joined yet") != 1 || all[0].logged("level=WARN") != 0 {
 		t.Errorf("a join is something that is wrong:\n%s", all[0].log.String())
 	}
@@ -172,7 +180,8 @@ func TestTwoJoin(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, r := range all[1:] {
 		wg.Go(func() {
-			set, err := all[0].node.Admit(context.Background(), r.node.Admission(fmt.Sprint("new", i), r.server.address()))
+			set, err := all[0].node.Admit(context.Background(),
+				r.node.Admission(fmt.Sprint("new", i), r.server.address()))
 			if err == nil {
 				err = r.node.Join(t.Context(), set)
 			}
@@ -219,7 +228,9 @@ func TestGossip(t *testing.T) {
 		c, _ := all[2].node.Members()
 		return a.Version == 9 && c.Version == 9 && a.Self == 0 && c.Self == 2
 	})
-	must(t, all[1].node.learn(store.RegionSet{Group: set.Group, Version: 8, Self: 0, Members: set.Members[:1]})) // older: nothing
+	// older: nothing
+	must(t, all[1].node.learn(store.RegionSet{Group: set.Group, Version: 8, Self: 0,
+		Members: set.Members[:1]}))
 	if now, _ := all[1].node.Members(); now.Version != 9 || len(now.Members) != 3 {
 		t.Errorf("older members are known now: %+v", now)
 	}
@@ -229,15 +240,18 @@ func TestGossip(t *testing.T) {
 	}
 }
 
-// TestRemoved: a region that the others have removed stops, says so, refuses writes and those who have not heard
-// of it, and stays so after a restart; the others go on.
+// TestRemoved: a region that the others have removed stops, says so, refuses writes and those who
+// have not heard of it, and stays so after a restart; the others go on.
 func TestRemoved(t *testing.T) {
 	all := joined(t, 2, 2, 2)
 	well(t, all...)
 	must(t, all[0].node.Remove("r2", "r1"))
 	gone := func(n *Node) {
 		t.Helper()
-		eventually(t, "it has stopped", func() bool { st := n.Status(); return len(st.Ills) == 1 && len(n.Mesh().Status()) == 0 })
+		eventually(t, "it has stopped", func() bool {
+			st := n.Status()
+			return len(st.Ills) == 1 && len(n.Mesh().Status()) == 0
+		})
 		if st := n.Status(); !strings.Contains(st.Ills[0], "removed") {
 			t.Errorf("%+v", st)
 		}
@@ -249,7 +263,8 @@ func TestRemoved(t *testing.T) {
 		}
 		set, _ := n.Members()
 		var w resp.Writer
-		if n.Pull(t.Context(), new(Told), [][]byte{[]byte("MEMBERS"), fmt.Append(nil, set.Group), []byte("2")}, &w); !strings.HasPrefix(string(w.Bytes()), "-REFUSED") {
+		if n.Pull(t.Context(), new(Told), [][]byte{[]byte("MEMBERS"), fmt.Append(nil, set.Group),
+			[]byte("2")}, &w); !strings.HasPrefix(string(w.Bytes()), "-REFUSED") {
 			t.Errorf("it tells of members: %s", w.Bytes())
 		}
 	}
@@ -278,12 +293,15 @@ func TestAdmit(t *testing.T) {
 	all := newServers(t, 2, 2, 2, 2)
 	a := all[0].openNode(nil)
 	b := all[1].openNode(nil)
-	if _, err := a.Admit(t.Context(), b.Admission("r1", all[1].server.address())); !errors.Is(err, store.ErrNoRegions) {
+	if _, err := a.Admit(t.Context(), b.Admission("r1", all[1].server.address())); !errors.Is(err,
+		store.ErrNoRegions) {
 		t.Errorf("a server that is no region admits: %v", err)
 	}
-	for address, want := range map[string]string{"": "missing", "7501": "HOST:PORT", ":7501": "HOST:PORT", "h:0": "HOST:PORT", "a b:1": "HOST:PORT",
+	for address, want := range map[string]string{"": "missing", "7501": "HOST:PORT", ":7501": "HOST:PORT",
+		"h:0": "HOST:PORT", "a b:1": "HOST:PORT",
 		"0.0.0.0:1": "no address", "[::]:1": "no address"} {
-		if _, err := a.Create("r0", address); !errors.Is(err, ErrMember) || !strings.Contains(err.Error(), want) {
+		if _, err := a.Create("r0", address); !errors.Is(err, ErrMember) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("created at %q: %v", address, err)
 		}
 	}
@@ -316,7 +334,8 @@ func TestAdmit(t *testing.T) {
 		{b.Admission("r1", all[2].server.address()), "does not let"},
 		{mine("r3", all[0].server.address()), "the address of the region r0"},
 	} {
-		if _, err := a.Admit(t.Context(), tt.a); !errors.Is(err, ErrMember) || !strings.Contains(err.Error(), tt.want) {
+		if _, err := a.Admit(t.Context(), tt.a); !errors.Is(err, ErrMember) ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.a, err, tt.want)
 		}
 	}
@@ -341,7 +360,8 @@ func TestAdmit(t *testing.T) {
 	}
 	admission := mine("r3", here)
 	set.Self, set.Members = 2, append(set.Members[:2:2], admission.member(2))
-	for address, want := range map[string]string{"127.0.0.1:1": "cannot be reached", here: "is no region", all[1].server.address(): "another server, the region r1"} {
+	for address, want := range map[string]string{"127.0.0.1:1": "cannot be reached", here: "is no region",
+		all[1].server.address(): "another server, the region r1"} {
 		password = map[bool]string{true: "secret"}[address == here]
 		set.Members[0].Address = address
 		if err := free.Join(t.Context(), set); err == nil || !strings.Contains(err.Error(), want) {
@@ -469,8 +489,11 @@ func TestExcused(t *testing.T) {
 
 // TestBadMembers: answers that are no members change nothing, and are no reason to ask again at once.
 func TestBadMembers(t *testing.T) {
-	older := string(store.RegionSet{Group: 77, Version: 3, Members: []store.RegionMember{{Name: "r0", Partitions: 2}, {Region: 1, Name: "r1", Partitions: 2}}}.Encode())
-	for _, bad := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(older), older), "$-1\r\n", "$2\r\n{}\r\n", "+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
+	older := string(store.RegionSet{Group: 77, Version: 3,
+		Members: []store.RegionMember{{Name: "r0", Partitions: 2},
+			{Region: 1, Name: "r1", Partitions: 2}}}.Encode())
+	for _, bad := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(older), older), "$-1\r\n", "$2\r\n{}\r\n",
+		"+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
 		s := newServers(t, 2)[0]
 		n := s.openNode(func(o *Options) { o.LastRetry = time.Millisecond })
 		var told atomic.Int64
@@ -484,7 +507,10 @@ func TestBadMembers(t *testing.T) {
 		set := setOf([]*region{s, s}, 0)
 		set.Members[1].Address = address
 		must(t, n.Change(set))
-		eventually(t, "it has asked", func() bool { st := n.Status(); return told.Load() > 1 && st.Peers[0].Failing })
+		eventually(t, "it has asked", func() bool {
+			st := n.Status()
+			return told.Load() > 1 && st.Peers[0].Failing
+		})
 		if now, _ := n.Members(); now.Version != 0 || n.Status().Peers[0].Pulls != 0 {
 			t.Errorf("%q: %+v, %+v", bad, now, n.Status())
 		}
@@ -503,9 +529,12 @@ func TestMembersRequest(t *testing.T) {
 		args string
 		want string
 	}{
-		{n, "MEMBERS " + group + " 7", string(set.Encode())}, {n, "members " + group + " 0", string(set.Encode())},
-		{n, "MEMBERS 1 0", "-REFUSED"}, {n, "MEMBERS " + group + " 16", "-ERR region"}, {n, "MEMBERS " + group, "-ERR wrong number"},
-		{n, "MEMBERS -1 0", "-ERR group"}, {n, "MEMBERS", "-ERR wrong number"}, {none, "MEMBERS 1 0", "-NOREGION"},
+		{n, "MEMBERS " + group + " 7", string(set.Encode())},
+		{n, "members " + group + " 0", string(set.Encode())},
+		{n, "MEMBERS 1 0", "-REFUSED"}, {n, "MEMBERS " + group + " 16", "-ERR region"},
+		{n, "MEMBERS " + group, "-ERR wrong number"},
+		{n, "MEMBERS -1 0", "-ERR group"}, {n, "MEMBERS", "-ERR wrong number"},
+		{none, "MEMBERS 1 0", "-NOREGION"},
 	} {
 		var w resp.Writer
 		var args [][]byte
@@ -520,9 +549,12 @@ func TestMembersRequest(t *testing.T) {
 
 // FuzzMembers: whatever answers, members are read that could be logged, or none.
 func FuzzMembers(f *testing.F) {
-	set := store.RegionSet{Group: 1, Version: 2, Self: 0, Members: []store.RegionMember{{Name: "r0", Partitions: 4, Address: "h:1", Data: strings.Repeat("0a", 16)}}}
+	set := store.RegionSet{Group: 1, Version: 2, Self: 0,
+		Members: []store.RegionMember{{Name: "r0", Partitions: 4, Address: "h:1",
+			Data: strings.Repeat("0a", 16)}}}
 	b := string(set.Encode())
-	for _, s := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(b), b), "$-1\r\n", "-REFUSED no\r\n", "$5\r\n{}", "$12\r\n{\"Group\": -1}\r\n", ":1\r\n"} {
+	for _, s := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(b), b), "$-1\r\n", "-REFUSED no\r\n",
+		"$5\r\n{}", "$12\r\n{\"Group\": -1}\r\n", ":1\r\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -532,7 +564,8 @@ func FuzzMembers(f *testing.F) {
 			return
 		}
 		again, err := store.DecodeRegionSet(set.Encode())
-		if _, ok := set.Member(set.Self); err != nil || !ok || len(set.Encode()) > store.MaxRegionSet || !reflect.DeepEqual(again, set) {
+		if _, ok := set.Member(set.Self); err != nil || !ok || len(set.Encode()) > store.MaxRegionSet ||
+			!reflect.DeepEqual(again, set) {
 			t.Errorf("%+v: %v", set, err)
 		}
 	})
@@ -540,12 +573,15 @@ func FuzzMembers(f *testing.F) {
 
 // TestNumbers are given once each.
 func TestNumbers(t *testing.T) {
-	set := store.RegionSet{Members: []store.RegionMember{{Region: 0, Name: "r0", Address: "h0:1"}, {Region: 13, Name: "r13", Address: "h13:1"}}}
+	set := store.RegionSet{Members: []store.RegionMember{{Region: 0, Name: "r0",
+		Address: "h0:1"}, {Region: 13, Name: "r13", Address: "h13:1"}}}
 	data := func(n int) string { return fmt.Sprintf("%032x", n) }
 	for n := 14; n <= 16; n++ {
-		a := Admission{Name: fmt.Sprint("r", n), Partitions: 1, Data: data(n), Address: fmt.Sprintf("h%d:1", n)}
+		a := Admission{Name: fmt.Sprint("r", n), Partitions: 1, Data: data(n),
+			Address: fmt.Sprintf("h%d:1", n)}
 		err := a.admit(&set)
-		if last := set.Members[len(set.Members)-1]; n < 16 && (err != nil || last.Region != part.Region(n)) || n == 16 && !errors.Is(err, ErrMember) {
+		if last := set.Members[len(set.Members)-1]; n < 16 && (err != nil || last.Region != part.Region(n)) ||
+			n == 16 && !errors.Is(err, ErrMember) {
 			t.Errorf("region %d: %v, %+v", n, err, last)
 		}
 	}

@@ -58,14 +58,16 @@ type Options struct {
 	Secure bool
 	// Cluster is the one of whose shard the store is a replica; nil: the store is all of the region.
 	Cluster *Cluster
-	// DigestPeriod is how often this region compares itself with the others by digests, as Verify does; default 1 h. The
-	// first time is at random within it, and what differs is looked at again after a sixtieth of it.
+	// DigestPeriod is how often this region compares itself with the others by digests, as Verify
+	// does; default 1 h. The first time is at random within it, and what differs is looked at again
+	// after a sixtieth of it.
 	DigestPeriod time.Duration
 	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
 	// A Node asks before it becomes one, or lets others in.
 	Unsafe func() error
-	// Remember keeps a few bytes (MaxRemembered), in the place of those before, and Recall returns them, also after a
-	// restart; nil, or nothing: what regions say of their nodes is forgotten with the process.
+	// Remember keeps a few bytes (MaxRemembered), in the place of those before, and Recall returns
+	// them, also after a restart; nil, or nothing: what regions say of their nodes is forgotten
+	// with the process.
 	Remember func([]byte) error
 	Recall   func() ([]byte, error)
 
@@ -163,7 +165,8 @@ func Start(o Options) (*Mesh, error) {
 	if _, ok := o.Store.Regions(); !ok {
 		return nil, store.ErrNoRegions
 	}
-	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer), digests: digests{of: make(map[part.Region]*digested)}, doubts: make(chan error, 1)}
+	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer),
+		digests: digests{of: make(map[part.Region]*digested)}, doubts: make(chan error, 1)}
 	m.opts.doubt = m.doubt
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := m.SetPeers(o.Peers); err != nil {

@@ -82,7 +82,8 @@ func TestThreeRegions(t *testing.T) {
 						}
 					})
 				}
-				if op := w.all[i%3].do(store.Op{Kind: store.IncrBy, Key: []byte(key), Delta: 1}); op.Err != nil {
+				if op := w.all[i%3].do(store.Op{Kind: store.IncrBy, Key: []byte(key),
+					Delta: 1}); op.Err != nil {
 					t.Error(op.Err)
 				}
 				two.Wait()
@@ -140,8 +141,10 @@ func (w *world) known(t *testing.T, clients, each, keys int) {
 			key, id := fmt.Sprint("k", i%keys), fmt.Sprint("op", c, ".", i)
 			first := w.all[0].once(key, id, int64(i%5)+1)
 			for _, r := range w.all {
-				if op := r.once(key, id, int64(i%5)+1); op.Err != nil || op.Applied || op.Value != first.Value {
-					t.Fatalf("region %d: retry of %s: %d, %v, %v; elsewhere %d", r.n, id, op.Value, op.Applied, op.Err, first.Value)
+				if op := r.once(key, id, int64(i%5)+1); op.Err != nil || op.Applied ||
+					op.Value != first.Value {
+					t.Fatalf("region %d: retry of %s: %d, %v, %v; elsewhere %d", r.n, id, op.Value,
+						op.Applied, op.Err, first.Value)
 				}
 			}
 		}
@@ -185,7 +188,8 @@ func (w *world) settled(t *testing.T) {
 			if skew := s.ClockSkewMs - int64(i-r.n)*300; skew < -250 || skew > 250 {
 				t.Errorf("region %d: the clock of region %d leads by %d ms", r.n, i, s.ClockSkewMs)
 			}
-			if s.Name != fmt.Sprint("region", i) || s.Pulls == 0 || s.Bytes == 0 || len(s.Ranges) != max(r.partitions, w.all[i].partitions) {
+			if s.Name != fmt.Sprint("region", i) || s.Pulls == 0 || s.Bytes == 0 ||
+				len(s.Ranges) != max(r.partitions, w.all[i].partitions) {
 				t.Errorf("region %d of region %d: %+v", r.n, i, s)
 			}
 		}
@@ -252,7 +256,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestResumeSilent: a region that is resumed connects anew, at once, if what it waits for was lost on the way.
+// TestResumeSilent: a region that is resumed connects anew, at once, if what it waits for was lost
+// on the way.
 func TestResumeSilent(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	a, b := all[0], all[1]
@@ -294,7 +299,9 @@ func TestResumeGoesOn(t *testing.T) {
 		return &change
 	}())
 	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) { o.Most = 1000 })
-	eventually(t, "b has taken the state", func() bool { return b.of(0).StateExchanges == 1 && b.value("k99") == 3 })
+	eventually(t, "b has taken the state", func() bool {
+		return b.of(0).StateExchanges == 1 && b.value("k99") == 3
+	})
 	if n := first.Load(); n != 1 || later.Load() < 3 {
 		t.Errorf("it was begun %d times, and gone on with %d times", n, later.Load())
 	}

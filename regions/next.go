@@ -97,8 +97,8 @@ func (t *Told) request(args [][]byte) (q *Request, n *next, err error) {
 	return q, n, nil
 }
 
-// pace waits until so long after the last answer, unless that was not all: so requests that come at the same time
-// are not answered at the same time, each with little.
+// pace waits until so long after the last answer, unless that was not all: so requests that come at
+// the same time are not answered at the same time, each with little.
 func (t *Told) pace(ctx context.Context, every time.Duration) {
 	wait := time.Until(t.at.Add(every))
 	if wait <= 0 || t.more {

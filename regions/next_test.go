@@ -60,7 +60,8 @@ func behindAll(t *testing.T, r *region) *Request {
 	return q
 }
 
-// TestNext: a request continues one that was answered, and goes on behind what was told. It is checked as that was.
+// TestNext: a request continues one that was answered, and goes on behind what was told. It is
+// checked as that was.
 func TestNext(t *testing.T) {
 	const nothing, plain = "*2\r\n", "BLOCK 0 EVERY 0"
 	all := newRegions(t, 2, 2)
@@ -74,9 +75,12 @@ func TestNext(t *testing.T) {
 		k.expect("something follows", k.next(plain), "*5\r\n")
 		k.expect("it was told", k.next(plain), nothing)
 	}
-	k.expect("acknowledged", k.next(plain+fmt.Sprintf(" %d %d", a.s.CommittedOf(0), a.s.CommittedOf(1))), nothing)
-	for _, bad := range []string{"", "BLOCK 0", "BLOCK 0 EVERY", "BLOCK 0 EVER 0", "MAX 0 EVERY 0", "BLOCK 60001 EVERY 0", "BLOCK 0 EVERY 1001",
-		"BLOCK 01 EVERY 0", "BLOCK 0 EVERY -1", plain + " 0", plain + " 0 0 0", plain + " 0 00", plain + fmt.Sprintf(" 0 %d", uint64(1)<<40)} {
+	k.expect("acknowledged", k.next(plain+fmt.Sprintf(" %d %d", a.s.CommittedOf(0), a.s.CommittedOf(1))),
+		nothing)
+	for _, bad := range []string{"", "BLOCK 0", "BLOCK 0 EVERY", "BLOCK 0 EVER 0", "MAX 0 EVERY 0",
+		"BLOCK 60001 EVERY 0", "BLOCK 0 EVERY 1001",
+		"BLOCK 01 EVERY 0", "BLOCK 0 EVERY -1", plain + " 0", plain + " 0 0 0", plain + " 0 00", plain +
+			fmt.Sprintf(" 0 %d", uint64(1)<<40)} {
 		k.expect("before what is bad", k.ask(first()), nothing)
 		k.expect(bad, k.next(bad), "-ERR ")
 		k.expect("behind "+bad, k.next(plain), "-ERR nothing was asked")
@@ -120,7 +124,8 @@ func TestEvery(t *testing.T) {
 	for range 40 {
 		k.expect("one follows", k.next("BLOCK 60000 EVERY 1000"), "*5\r\n")
 	}
-	if took := time.Since(began); took > 38*time.Second { // each of them paced: 40; a busy machine may take half of it
+	// each of them paced: 40; a busy machine may take half of it
+	if took := time.Since(began); took > 38*time.Second {
 		t.Errorf("catching up took %v", took)
 	}
 }

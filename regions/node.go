@@ -45,7 +45,8 @@ type Node struct {
 // Open begins to read the other regions at the addresses that the members of the store have;
 // Options.Peers is not used.
 func Open(o Options) (*Node, error) {
-	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock, cluster: o.Cluster}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
+	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock, cluster: o.Cluster}, opts: o.withDefaults(),
+		learnt: make(chan struct{}, 1)}
 	n.opts.learn, n.known = n.learn, n.knownTo
 	n.doubted = func(err error) {
 		if m := n.Mesh(); m != nil {
@@ -92,7 +93,8 @@ func (n *Node) run() {
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			fails = 0
 		} else {
-			if n.opts.Logger.Warn("the set of regions has changed, and this server cannot apply the change yet", "error", err); n.cluster != nil {
+			if n.opts.Logger.Warn("the set of regions has changed, and this server cannot apply the "+
+				"change yet", "error", err); n.cluster != nil {
 				again = time.After(n.opts.delay(fails))
 			}
 			fails++

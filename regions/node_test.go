@@ -33,7 +33,9 @@ func TestNode(t *testing.T) {
 	}
 	sees := func(i int, want int64) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("region %d shows %d", i, want), func() bool { return all[i].value("k") == want })
+		eventually(t, fmt.Sprintf("region %d shows %d", i, want), func() bool {
+			return all[i].value("k") == want
+		})
 	}
 	sees(0, 10)
 	sees(1, 10)

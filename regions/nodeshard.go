@@ -21,7 +21,8 @@ func (o *Options) identity() Admission {
 		return Admission{Data: c.Data, Incarnation: c.Incarnation, Partitions: c.Partitions}
 	}
 	meta := o.Store.Meta()
-	return Admission{Data: hex.EncodeToString(meta.ID[:]), Incarnation: meta.Incarnation, Partitions: meta.Partitions}
+	return Admission{Data: hex.EncodeToString(meta.ID[:]), Incarnation: meta.Incarnation,
+		Partitions: meta.Partitions}
 }
 
 // set makes others the members, in the place of those of a version; 0: there are none.
@@ -34,8 +35,8 @@ func (n *Node) set(set store.RegionSet, after uint64) error {
 	return n.cluster.Agree(ctx, set, after)
 }
 
-// CatchUp returns when the node knows what its cluster has agreed on, or after a while: for an operator, who has had
-// another node change that.
+// CatchUp returns when the node knows what its cluster has agreed on, or after a while: for an
+// operator, who has had another node change that.
 func (n *Node) CatchUp() {
 	if n.cluster == nil {
 		return
@@ -53,8 +54,8 @@ func (n *Node) changes() <-chan struct{} {
 	return n.cluster.Changed()
 }
 
-// keep logs, as the leader of a shard, what the cluster has agreed on, and reports whether this node is to read others.
-// n.mu is held.
+// keep logs, as the leader of a shard, what the cluster has agreed on, and reports whether this
+// node is to read others. n.mu is held.
 func (n *Node) keep() (reads bool, err error) {
 	if n.cluster == nil {
 		return true, nil

@@ -62,8 +62,10 @@ type reading struct {
 	until         time.Time
 }
 
-func newPeer(ctx context.Context, o *Options, r part.Region, first uint16, address string, paused bool, known *acquainted) *peer {
-	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+func newPeer(ctx context.Context, o *Options, r part.Region, first uint16, address string, paused bool,
+	known *acquainted) *peer {
+	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known,
+		done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -224,7 +226,8 @@ func (p *peer) failed(err error) {
 	case errors.Is(err, errNoRegionThere) && p.status.LastAnswer.IsZero(): // it is about to join
 		p.opts.Logger.Info("another region has not joined yet", "region", p.name(), "address", p.address)
 	default:
-		p.opts.Logger.Warn("another region cannot be read", "region", p.name(), "address", p.address, "error", err)
+		p.opts.Logger.Warn("another region cannot be read", "region", p.name(), "address", p.address, "error",
+			err)
 	}
 	p.noted = noted
 }

@@ -48,7 +48,8 @@ func (p *peer) learn(l *link, m membership, own, told uint64) (newer bool, err e
 	case err != nil:
 		return false, err
 	case set.Version < told:
-		return false, fmt.Errorf("%w: version %d of the members, and %d was told", ErrAnswer, set.Version, told)
+		return false, fmt.Errorf("%w: version %d of the members, and %d was told", ErrAnswer, set.Version,
+			told)
 	case set.Version <= own:
 		return false, nil
 	}
@@ -63,8 +64,11 @@ func (p *peer) plan() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ranges = slices.DeleteFunc(ranges, func(r store.PullRange) bool { return !p.shard.has(r.Source.Partition) })
-	if slices.EqualFunc(p.readings, ranges, func(r *reading, o store.PullRange) bool { return r.PullRange == o }) {
+	ranges = slices.DeleteFunc(ranges, func(r store.PullRange) bool {
+		return !p.shard.has(r.Source.Partition)
+	})
+	if slices.EqualFunc(p.readings, ranges,
+		func(r *reading, o store.PullRange) bool { return r.PullRange == o }) {
 		return nil
 	}
 	p.readings = nil
@@ -104,7 +108,9 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 
 // reading returns that which begins with a slot.
 func (p *peer) reading(first uint16) *reading {
-	i, _ := slices.BinarySearchFunc(p.readings, first, func(r *reading, first uint16) int { return cmp.Compare(r.First, first) })
+	i, _ := slices.BinarySearchFunc(p.readings, first, func(r *reading, first uint16) int {
+		return cmp.Compare(r.First, first)
+	})
 	return p.readings[i]
 }
 
@@ -177,7 +183,8 @@ func (p *peer) takeOne(a answer, after uint64, now int64) error {
 	case err != nil:
 		return err
 	case taken.RegionSource != r.Source || taken.Seq <= after:
-		return fmt.Errorf("%w: it ends at %d of partition %d of region %d", ErrAnswer, taken.Seq, taken.Partition, taken.Region)
+		return fmt.Errorf("%w: it ends at %d of partition %d of region %d", ErrAnswer, taken.Seq,
+			taken.Partition, taken.Region)
 	}
 	r.taken, r.newest = taken.Seq, max(r.newest, taken.Seq)
 	switch {
@@ -215,11 +222,13 @@ func (p *peer) settle(told []answer, errs []error) {
 		}
 	}
 	if gaps > 0 {
-		p.opts.Logger.Info("the log of another region does not reach back far enough: this server fetches the state instead", "region", p.region,
+		p.opts.Logger.Info("the log of another region does not reach back far enough: this server fetches "+
+			"the state instead", "region", p.region,
 			"address", p.address, "ranges", gaps)
 	}
 	if count > 0 {
-		p.opts.Logger.Warn("partitions of another region cannot be read", "region", p.name(), "address", p.address,
+		p.opts.Logger.Warn("partitions of another region cannot be read", "region", p.name(), "address",
+			p.address,
 			"ranges", count, "error", first)
 	}
 }

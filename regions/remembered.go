@@ -12,9 +12,10 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// A region that is a cluster is read from any of its nodes, and the members name one of them. So what a region has told
-// of its nodes is remembered, also across restarts: if the one that is named is down, they are asked. That is a hint,
-// which may be old, or lost: whoever answers there must be of that region (link.is).
+// A region that is a cluster is read from any of its nodes, and the members name one of them. So
+// what a region has told of its nodes is remembered, also across restarts: if the one that is named
+// is down, they are asked. That is a hint, which may be old, or lost: whoever answers there must be
+// of that region (link.is).
 
 // MaxRemembered bounds what Options.Remember is told, bytes.
 const MaxRemembered = part.MaxRegions*maxShardNodes*300 + 100
@@ -108,7 +109,8 @@ func (o *Options) recall() *remembered {
 		r.nodes, err = decodeRemembered(b)
 	}
 	if err != nil {
-		o.Logger.Warn("the stored addresses of other regions' nodes cannot be read; this server asks the regions for them again", "error", err)
+		o.Logger.Warn("the stored addresses of other regions' nodes cannot be read; this server asks the "+
+			"regions for them again", "error", err)
 	}
 	return r
 }
@@ -116,11 +118,13 @@ func (o *Options) recall() *remembered {
 // remember takes note of the nodes of a region that has answered as the one that it is to be.
 func (o *Options) remember(group uint64, region part.Region, shards []Shard) {
 	if err := o.remembered.learn(group, region, shards, o.Secure); err != nil {
-		o.Logger.Warn("the addresses of another region's nodes cannot be stored: after a restart only its announced address is tried", "region", region, "error", err)
+		o.Logger.Warn("the addresses of another region's nodes cannot be stored: after a restart only its "+
+			"announced address is tried", "region", region, "error", err)
 	}
 }
 
-// learnAgain remembers the nodes of the region, which has just answered, and learns from time to time who has come and gone.
+// learnAgain remembers the nodes of the region, which has just answered, and learns from time to
+// time who has come and gone.
 func (p *peer) learnAgain(l *link, m *membership) error {
 	if !l.learnt.IsZero() {
 		if time.Since(l.learnt) < p.opts.learnPeriod {
@@ -156,8 +160,8 @@ func (l *link) is(m *membership, o *Options) error {
 	return nil
 }
 
-// survey lets a node that does not read others remember where they are: it may be the next one to read them, and what
-// its leader has learnt is lost with that.
+// survey lets a node that does not read others remember where they are: it may be the next one to
+// read them, and what its leader has learnt is lost with that.
 func (n *Node) survey() {
 	for wait := time.NewTicker(n.opts.learnPeriod); ; {
 		select {
@@ -175,7 +179,8 @@ func (n *Node) survey() {
 				continue
 			}
 			if err := n.surveyOne(&membership{set.Group, set.Self, m}); err != nil && n.ctx.Err() == nil {
-				n.opts.Logger.Debug("another region does not answer which nodes it has", "region", m.Name, "error", err)
+				n.opts.Logger.Debug("another region does not answer which nodes it has", "region", m.Name,
+					"error", err)
 			}
 		}
 	}
@@ -212,8 +217,8 @@ func (p *peer) askShards(ctx context.Context, m *membership) (all []Shard, err e
 	return nil, failed
 }
 
-// candidates are the addresses at which a node of the region, or of the shard that is read, may be. Those that were
-// remembered count for nothing where it has told its nodes itself.
+// candidates are the addresses at which a node of the region, or of the shard that is read, may be.
+// Those that were remembered count for nothing where it has told its nodes itself.
 func (p *peer) candidates(m *membership) []string {
 	old := p.opts.remembered.of(m.group, p.region)
 	p.mu.Lock()

@@ -40,16 +40,19 @@ func (d *drawer) is() []byte {
 func (d *drawer) knows(t *testing.T, all ...*testServer) {
 	t.Helper()
 	for _, s := range all {
-		eventually(t, "a node is remembered", func() bool { return strings.Contains(string(d.is()), s.address()) })
+		eventually(t, "a node is remembered", func() bool {
+			return strings.Contains(string(d.is()), s.address())
+		})
 	}
 }
 
-// TestRemembersNodes: after a restart a region finds the shards of another one by any of its nodes, also if the one that
-// is named is down, and another region has the place of one. What is remembered is written once, and of other
-// regions not used.
+// TestRemembersNodes: after a restart a region finds the shards of another one by any of its nodes,
+// also if the one that is named is down, and another region has the place of one. What is
+// remembered is written once, and of other regions not used.
 func TestRemembersNodes(t *testing.T) {
 	all := newRegions(t, 2, 2, 2)
-	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 0}}}, {Partitions: [][2]uint16{{1, 1}}}}}
+	c := &cutShards{t: t, r: all[0],
+		all: []Shard{{Partitions: [][2]uint16{{0, 0}}}, {Partitions: [][2]uint16{{1, 1}}}}}
 	named, first, second := c.node(0), c.node(0), c.node(1)
 	d := &drawer{}
 	peers := map[part.Region]string{0: named.address(), 2: all[2].server.address()}
@@ -71,7 +74,8 @@ func TestRemembersNodes(t *testing.T) {
 
 	named.close()
 	stranger := all[2].server.address()
-	d.has = []byte(strings.Replace(string(d.has), `"`+min(first.address(), named.address()), `"`+stranger+`","`+min(first.address(), named.address()), 1))
+	d.has = []byte(strings.Replace(string(d.has), `"`+min(first.address(), named.address()),
+		`"`+stranger+`","`+min(first.address(), named.address()), 1))
 	known, err := decodeRemembered(d.is())
 	if err != nil || len(known.Nodes[0]) != 4 {
 		t.Fatalf("%s: %v", d.is(), err)
@@ -81,12 +85,17 @@ func TestRemembersNodes(t *testing.T) {
 		all[0].once(k, fmt.Sprint("y", i), 1)
 		eventually(t, k+" has arrived from another node", func() bool { return all[1].value(k) == 1 })
 	}
-	eventually(t, "the stranger is forgotten", func() bool { return !strings.Contains(string(d.is()), stranger) })
+	eventually(t, "the stranger is forgotten", func() bool {
+		return !strings.Contains(string(d.is()), stranger)
+	})
 	must(t, all[1].mesh.Close())
 
 	d.has = []byte(strings.Replace(string(d.is()), `"group":77`, `"group":78`, 1))
 	all[1].start(peers, d.options)
-	eventually(t, "nodes of other groups are not asked", func() bool { s := all[1].of(0); return s.Failing && s.LastError != "" })
+	eventually(t, "nodes of other groups are not asked", func() bool {
+		s := all[1].of(0)
+		return s.Failing && s.LastError != ""
+	})
 	if got := all[1].mesh.opts.remembered.of(77, 0); got != nil {
 		t.Errorf("it remembers %v", got)
 	}
@@ -146,7 +155,8 @@ func TestStrangerIsNotLearnt(t *testing.T) {
 	m := &membership{set.Group, set.Self, set.Members[0]}
 	must(t, o.remembered.learn(set.Group, 0, []Shard{{Nodes: []ShardNode{all[2].server.asNode()}}}, false))
 	p.next = 1
-	if l, err := p.enter(t.Context(), m); err == nil || !strings.Contains(err.Error(), "a node of the region region2") || p.nodes != nil || p.shard != nil {
+	if l, err := p.enter(t.Context(), m); err == nil ||
+		!strings.Contains(err.Error(), "a node of the region region2") || p.nodes != nil || p.shard != nil {
 		t.Errorf("%v, %v, %+v", l, err, p.nodes)
 	}
 }
@@ -171,13 +181,16 @@ func TestSurvey(t *testing.T) {
 // TestRemembered: only what could have been learnt is taken for it.
 func TestRemembered(t *testing.T) {
 	many := `"h:1"` + strings.Repeat(`,"h:1"`, maxShardNodes)
-	for _, bad := range []string{`{`, `[]`, `{"nodes":{"16":["h:1"]}}`, `{"nodes":{"-1":["h:1"]}}`, `{"nodes":{"0":["h"]}}`, `{"nodes":{"0":["h h:1"]}}`,
+	for _, bad := range []string{`{`, `[]`,
+		`{"nodes":{"16":["h:1"]}}`, `{"nodes":{"-1":["h:1"]}}`, `{"nodes":{"0":["h"]}}`,
+		`{"nodes":{"0":["h h:1"]}}`,
 		`{"nodes":{"0":[` + many + `]}}`, strings.Repeat(" ", MaxRemembered+1)} {
 		if n, err := decodeRemembered([]byte(bad)); err == nil || n.Nodes != nil {
 			t.Errorf("%.50s: %+v, %v", bad, n, err)
 		}
 	}
-	for _, good := range []string{``, `{}`, `{"group":18446744073709551615,"nodes":{"15":["h:1","[::1]:2"]}}`} {
+	for _, good := range []string{``,
+		`{}`, `{"group":18446744073709551615,"nodes":{"15":["h:1","[::1]:2"]}}`} {
 		if _, err := decodeRemembered([]byte(good)); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}

@@ -59,8 +59,9 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
-// Leave lets the store refuse what clients write, or ends that, as this region is to be removed (store.Leave). It returns
-// the sequences that others must have taken, by partition: those of the shard that this node leads.
+// Leave lets the store refuse what clients write, or ends that, as this region is to be removed
+// (store.Leave). It returns the sequences that others must have taken, by partition: those of the
+// shard that this node leads.
 func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	switch _, ok := n.Members(); {
 	case !ok:
@@ -77,13 +78,14 @@ func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	return ends, nil
 }
 
-// removedFor checks that a region that is none was removed before, the last one of its name, and that its heir is the same or
-// is removed, too.
+// removedFor checks that a region that is none was removed before, the last one of its name, and
+// that its heir is the same or is removed, too.
 func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {
 		if m.Name == name {
 			if is, _ := set.Member(m.Heir); is.Name != heir && !slices.Contains(lost, is.Name) {
-				return memberError("the region %s was removed before, and its heir is %s: to change the heir, remove %[2]s as well", name, is.Name)
+				return memberError("the region %s was removed before, and its heir is %s: to change the "+
+					"heir, remove %[2]s as well", name, is.Name)
 			}
 			return nil
 		}
@@ -129,7 +131,8 @@ func (n *Node) Removals() []RemovalStatus {
 		case why != "" && !r.Levelled:
 			s.State = why
 		case r.Heir == set.Self && len(r.Waiting) > 0:
-			s.State = fmt.Sprintf("waiting until %s says that it has all its known operations", name(r.Waiting[0]))
+			s.State = fmt.Sprintf("waiting until %s says that it has all its known operations",
+				name(r.Waiting[0]))
 		case r.Levelled:
 			s.State = fmt.Sprintf("waiting for the heir %s", s.Heir)
 		default:
@@ -207,12 +210,14 @@ func (n *Node) level(ranges map[levelled]int) (busy bool, err error) {
 }
 
 // levelWith takes the ranges behind those that were taken, and returns how many were.
-func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.Region, taken int) (int, error) {
+func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.Region, taken int) (int,
+	error) {
 	all, err := n.Store.PullRanges(m.Region)
 	if err != nil || taken >= len(all) {
 		return taken, err
 	}
-	links, err := (&peer{opts: &n.opts, address: m.Address}).linksTo(n.ctx, &membership{set.Group, set.Self, m}, false)
+	links, err := (&peer{opts: &n.opts, address: m.Address}).linksTo(n.ctx,
+		&membership{set.Group, set.Self, m}, false)
 	if err != nil {
 		return taken, err
 	}
@@ -224,8 +229,9 @@ func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.R
 			return taken, err
 		}
 		q := store.StateQuery{
-			By: set.Self, Of: gone, Group: set.Group, Incarnation: m.Incarnation, Partition: r.Source.Partition,
-			First: r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),
+			By: set.Self, Of: gone, Group: set.Group, Incarnation: m.Incarnation,
+			Partition: r.Source.Partition,
+			First:     r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),
 		}
 		for ends := false; !ends; {
 			writeState(&l.w, &q)
@@ -241,7 +247,8 @@ func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.R
 				return taken, err
 			}
 			if t.RegionSource != r.Source || t.Of != gone {
-				return taken, fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, t.Partition, t.Region)
+				return taken, fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, t.Partition,
+					t.Region)
 			}
 			q.Seq, q.At, ends = t.Seq, t.Next, t.Next == nil
 		}

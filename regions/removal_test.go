@@ -25,9 +25,9 @@ func removed(t testing.TB, name string, all ...*region) {
 }
 
 // TestLostRegion: a region is lost that has applied operations which another one applied first, and
-// one survivor has not read all that the other has read of it. It is removed, while one survivor
-// is down and is started again; then each operation counts once, retries get what the first one got, keys that
-// are deleted go, and the name can be given to a new region.
+// one survivor has not read all that the other has read of it. It is removed, while one survivor is
+// down and is started again; then each operation counts once, retries get what the first one got,
+// keys that are deleted go, and the name can be given to a new region.
 func TestLostRegion(t *testing.T) {
 	all := joined(t, 2, 4, 2)
 	well(t, all...)
@@ -57,7 +57,8 @@ func TestLostRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, all[0].node.Remove("r1", "r2")) // nothing new
-	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1", "r9"}, "to be the heir": {"r2", "r1"}, "its heir is r1": {"r0", "r2"}, "ASK": {"r1", "r0"}} {
+	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1",
+		"r9"}, "to be the heir": {"r2", "r1"}, "its heir is r1": {"r0", "r2"}, "ASK": {"r1", "r0"}} {
 		if err := all[0].node.Remove(names[0], names[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("heir %s of %s: %v", names[0], names[1], err)
 		}
@@ -89,7 +90,8 @@ func TestLostRegion(t *testing.T) {
 	}
 }
 
-// TestRemovedHeir: an heir that is removed, too, leaves to another one what it was to look after, be that named or not.
+// TestRemovedHeir: an heir that is removed, too, leaves to another one what it was to look after,
+// be that named or not.
 func TestRemovedHeir(t *testing.T) {
 	all := joined(t, 1, 1, 1)
 	n := all[0].node
@@ -114,7 +116,8 @@ func TestRemovedBefore(t *testing.T) {
 	more[0].join("r3", n)
 	eventually(t, "it says what it waits for", func() bool {
 		s := more[0].node.Removals()
-		return len(s) == 1 && strings.Contains(s[0].State, "was removed before this region joined, which must still read what the region r1 knows of it")
+		return len(s) == 1 && strings.Contains(s[0].State, "was removed before this region joined, which "+
+			"must still read what the region r1 knows of it")
 	})
 }
 
@@ -154,12 +157,15 @@ func TestRestoredAlone(t *testing.T) {
 	}
 	more := newServers(t, 4)
 	more[0].openNode(nil)
-	if _, err := n.Admit(t.Context(), all[2].restart().Admission("r2", all[2].server.address())); err == nil || !strings.Contains(err.Error(), "empty directory") {
+	if _, err := n.Admit(t.Context(),
+		all[2].restart().Admission("r2", all[2].server.address())); err == nil ||
+		!strings.Contains(err.Error(), "empty directory") {
 		t.Errorf("a region comes back: %v", err)
 	}
 	more[0].join("r2", n) // the name is free
 	well(t, all[1], more[0])
-	if eventually(t, "the newcomer has all", func() bool { return more[0].value("x") == 3 }); all[1].value("x") != 3 {
+	if eventually(t, "the newcomer has all",
+		func() bool { return more[0].value("x") == 3 }); all[1].value("x") != 3 {
 		t.Errorf("%d", all[1].value("x"))
 	}
 	count(t, "y", all[1], more[0])

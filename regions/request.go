@@ -64,7 +64,8 @@ func ParseRequest(args [][]byte) (*Request, error) {
 		return nil, errSyntax
 	}
 	a := numbers{rest: args}
-	q := &Request{Group: a.next("group", 0, 1<<64-1), By: part.Region(a.next("region", 0, part.MaxRegions-1)), Incarnation: a.next("incarnation", 0, 1<<64-1)}
+	q := &Request{Group: a.next("group", 0, 1<<64-1), By: part.Region(a.next("region", 0, part.MaxRegions-1)),
+		Incarnation: a.next("incarnation", 0, 1<<64-1)}
 	a.rest = a.rest[1:]
 	q.Most = int(a.next("MAX", 1, maxMost))
 	a.rest = a.rest[1:]

@@ -18,7 +18,8 @@ import (
 )
 
 // ask lets a region read a source that answers each of its requests with a text.
-func ask(t *testing.T, change func(*Options), text func(args [][]byte) string) (r *region, asked *atomic.Int64) {
+func ask(t *testing.T, change func(*Options), text func(args [][]byte) string) (r *region,
+	asked *atomic.Int64) {
 	asked = new(atomic.Int64)
 	address := fakeSource(t, func(args [][]byte) string {
 		asked.Add(1)
@@ -47,7 +48,10 @@ func TestUseless(t *testing.T) {
 			r, asked := ask(t, func(o *Options) { o.FirstRetry, o.LastRetry = time.Hour, time.Hour },
 				func([][]byte) string { return text })
 			for n := int64(1); n <= 3; n++ {
-				eventually(t, "it is an error", func() bool { s := r.of(0); return s.Failing && strings.Contains(s.LastError, ErrAnswer.Error()) })
+				eventually(t, "it is an error", func() bool {
+					s := r.of(0)
+					return s.Failing && strings.Contains(s.LastError, ErrAnswer.Error())
+				})
 				if asked.Load() != n {
 					t.Fatalf("asked %d times, and not %d", asked.Load(), n)
 				}
@@ -76,8 +80,9 @@ func TestDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestEraIsAskedSoon: a region that has not followed a flush takes nothing of what comes behind, and asks again
-// soon, however often it has failed: it follows when it hears of the flush, which it does not by this.
+// TestEraIsAskedSoon: a region that has not followed a flush takes nothing of what comes behind,
+// and asks again soon, however often it has failed: it follows when it hears of the flush, which it
+// does not by this.
 func TestEraIsAskedSoon(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	a, b := all[0], all[1]
@@ -91,7 +96,9 @@ func TestEraIsAskedSoon(t *testing.T) {
 	eventually(t, "b has read it", func() bool { return b.value("k") == 5 })
 	must(t, a.s.SetRegions(flushed(0)))
 	a.once("k", "a", 7)
-	eventually(t, "b has met the new era", func() bool { return strings.Contains(b.of(0).LastError, store.ErrEra.Error()) })
+	eventually(t, "b has met the new era", func() bool {
+		return strings.Contains(b.of(0).LastError, store.ErrEra.Error())
+	})
 	for range 20 { // each wait twice as long as the one before would take longer than the test may
 		at := b.of(0).LastErrorAt
 		eventually(t, "b asks again", func() bool { return b.of(0).LastErrorAt != at })
@@ -124,8 +131,9 @@ func TestAcknowledge(t *testing.T) {
 	}
 }
 
-// TestGapIsOneLine: ranges that cannot be taken wait, each by itself, and are one line of the log however many
-// they are and however often they are asked for; and so are those whose log does not reach back.
+// TestGapIsOneLine: ranges that cannot be taken wait, each by itself, and are one line of the log
+// however many they are and however often they are asked for; and so are those whose log does not
+// reach back.
 func TestGapIsOneLine(t *testing.T) {
 	r, asked := ask(t, nil, func(args [][]byte) string {
 		q, err := ParseRequest(args[1:])
@@ -158,7 +166,8 @@ func TestGapIsOneLine(t *testing.T) {
 func aRequest() *Request {
 	return &Request{
 		Group: 1<<64 - 1, By: 3, Incarnation: 7, Most: 1000, Block: 10 * time.Millisecond,
-		Ranges: []Range{{Partition: 0, First: 0, Last: 8191, After: 9, Acked: 0}, {Partition: 1, First: 8192, Last: slots - 1, After: 1<<64 - 1, Acked: 1<<64 - 1}},
+		Ranges: []Range{{Partition: 0, First: 0, Last: 8191, After: 9, Acked: 0},
+			{Partition: 1, First: 8192, Last: slots - 1, After: 1<<64 - 1, Acked: 1<<64 - 1}},
 	}
 }
 
@@ -198,7 +207,8 @@ func TestOneSpelling(t *testing.T) {
 			try(i, "X")
 			continue
 		}
-		for _, text := range []string{"", "+1", "-1", "-0", "00", "01", " 1", "1 ", "1_0", "0x1", "1e1", "18446744073709551616", strings.Repeat("1", 21), "٣"} {
+		for _, text := range []string{"", "+1", "-1", "-0", "00", "01", " 1", "1 ", "1_0", "0x1", "1e1",
+			"18446744073709551616", strings.Repeat("1", 21), "٣"} {
 			try(i, text)
 		}
 	}
@@ -285,7 +295,8 @@ func FuzzAnswer(f *testing.F) {
 	w.Array(answerHead + answerParts*2)
 	w.Int(5)
 	w.Int(0)
-	for _, a := range []answer{{first: 0, newest: 9, data: []byte("x")}, {first: 8192, newest: 1<<64 - 1, err: "GAP no"}} {
+	for _, a := range []answer{{first: 0, newest: 9, data: []byte("x")},
+		{first: 8192, newest: 1<<64 - 1, err: "GAP no"}} {
 		a.write(&w)
 	}
 	f.Add(w.Bytes())

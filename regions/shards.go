@@ -17,10 +17,11 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// A region that is a cluster has its partitions in shards, each with nodes of its own, of which any tells what is
-// committed. Who reads such a region reads each shard by itself (peer), from whichever of its nodes answers; and a
-// cluster reads others by the leader of each of its shards, for the partitions of that. Who is a member, the cluster
-// agrees on as on all else (Cluster); each leader then logs it (store.KeepRegions).
+// A region that is a cluster has its partitions in shards, each with nodes of its own, of which any
+// tells what is committed. Who reads such a region reads each shard by itself (peer), from
+// whichever of its nodes answers; and a cluster reads others by the leader of each of its shards,
+// for the partitions of that. Who is a member, the cluster agrees on as on all else (Cluster); each
+// leader then logs it (store.KeepRegions).
 
 // wordShards asks for the shards, in the place of a request's first number.
 const wordShards = "SHARDS"
@@ -34,8 +35,8 @@ const (
 // Cluster is what a Node needs of the cluster if its store is one replica of a shard. Its funcs are safe for
 // concurrent use.
 type Cluster struct {
-	// Data, Incarnation and Partitions are what the cluster says of itself to become a member: others know it, and the
-	// logs of all of its partitions, by them (store.RegionMember).
+	// Data, Incarnation and Partitions are what the cluster says of itself to become a member:
+	// others know it, and the logs of all of its partitions, by them (store.RegionMember).
 	Data        string
 	Incarnation uint64
 	Partitions  int
@@ -43,7 +44,8 @@ type Cluster struct {
 	Members func() (store.RegionSet, bool)
 	// Agree makes the cluster agree on others in the place of those of a version; 0: there were none.
 	Agree func(ctx context.Context, set store.RegionSet, after uint64) error
-	// CatchUp returns when this node knows what the cluster had agreed on before the call, or cannot learn it.
+	// CatchUp returns when this node knows what the cluster had agreed on before the call, or
+	// cannot learn it.
 	CatchUp func(ctx context.Context) error
 	// Leads reports whether this node leads its shard, which has the partitions Own.
 	Leads func() bool
@@ -88,7 +90,9 @@ func (n *ShardNode) Address(tls bool) string {
 func (s *Shard) first() uint16 { return s.Partitions[0][0] }
 
 func (s *Shard) has(partition uint16) bool {
-	return slices.ContainsFunc(s.Partitions, func(r [2]uint16) bool { return r[0] <= partition && partition <= r[1] })
+	return slices.ContainsFunc(s.Partitions, func(r [2]uint16) bool {
+		return r[0] <= partition && partition <= r[1]
+	})
 }
 
 // addresses are those of its nodes.
@@ -113,8 +117,8 @@ func (s *Shard) leader(tls bool) string {
 	return s.Nodes[i].Address(tls)
 }
 
-// decodeShards reads an answer of a region with so many partitions, each of which is in one shard; an empty one is that
-// of a server that has all. The shards are ordered by their first partitions.
+// decodeShards reads an answer of a region with so many partitions, each of which is in one shard;
+// an empty one is that of a server that has all. The shards are ordered by their first partitions.
 func decodeShards(b []byte, partitions int) (all []Shard, err error) {
 	bad := func(what string) ([]Shard, error) { return nil, fmt.Errorf("%w: %s", ErrAnswer, what) }
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -131,7 +135,8 @@ func decodeShards(b []byte, partitions int) (all []Shard, err error) {
 		}
 		next := 0
 		for _, r := range s.Partitions {
-			if int(r[0]) < next || r[1] < r[0] || int(r[1]) >= partitions || slices.Contains(taken[r[0]:r[1]+1], true) {
+			if int(r[0]) < next || r[1] < r[0] || int(r[1]) >= partitions ||
+				slices.Contains(taken[r[0]:r[1]+1], true) {
 				return bad("partitions of a shard")
 			}
 			for p := r[0]; p <= r[1]; p++ {
@@ -140,7 +145,8 @@ func decodeShards(b []byte, partitions int) (all []Shard, err error) {
 			next = int(r[1]) + 1
 		}
 		for j := range s.Nodes {
-			if n := &s.Nodes[j]; checkAddress(net.JoinHostPort(n.Host, strconv.Itoa(cmp.Or(int(n.Port), int(n.TLSPort), 1)))) != nil {
+			if n := &s.Nodes[j]; checkAddress(net.JoinHostPort(n.Host,
+				strconv.Itoa(cmp.Or(int(n.Port), int(n.TLSPort), 1)))) != nil {
 				return bad("the address of a node")
 			}
 		}
@@ -198,8 +204,8 @@ func (l *link) shards(m *membership, o *Options) ([]Shard, error) {
 // errElsewhere ends a session with a node that has given up what another one may have kept.
 var errElsewhere = errors.New("another node of the shard may have more")
 
-// enter connects to a node of the shard that the peer reads, and learns which nodes there are. After a failure
-// the next one is tried.
+// enter connects to a node of the shard that the peer reads, and learns which nodes there are.
+// After a failure the next one is tried.
 func (p *peer) enter(ctx context.Context, m *membership) (*link, error) {
 	for range 2 { // the address of the region may be that of another shard's node
 		all := p.candidates(m)
@@ -269,7 +275,8 @@ func (p *peer) learnShards(l *link, m *membership) (own bool, err error) {
 	p.shard, p.nodes, p.all = &all[i], all[i].addresses(p.opts.Secure), all
 	p.mu.Unlock()
 	own = all[i].Own
-	read := slices.DeleteFunc(slices.Clone(all), func(s Shard) bool { // the others have none of the slots that are here
+	// the others have none of the slots that are here
+	read := slices.DeleteFunc(slices.Clone(all), func(s Shard) bool {
 		return !slices.ContainsFunc(ranges, func(r store.PullRange) bool { return s.has(r.Source.Partition) })
 	})
 	p.acquainted.expect(p.region, read)
@@ -336,8 +343,8 @@ func (s *shardLinks) close() {
 	}
 }
 
-// amongNodes reports whether this region or the other one has many nodes, of which some hear of a new member later
-// than others: then time mends a refusal.
+// amongNodes reports whether this region or the other one has many nodes, of which some hear of a
+// new member later than others: then time mends a refusal.
 func (p *peer) amongNodes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,7 +353,8 @@ func (p *peer) amongNodes() bool {
 
 // add adds how the reading of another shard of the region goes.
 func (s *Status) add(o *Status) {
-	s.Connected, s.Paused, s.Failing = s.Connected && o.Connected, s.Paused || o.Paused, s.Failing || o.Failing
+	s.Connected, s.Paused, s.Failing = s.Connected && o.Connected, s.Paused || o.Paused, s.Failing ||
+		o.Failing
 	s.LagMs, s.LagOps, s.ClockSkewMs = max(s.LagMs, o.LagMs), s.LagOps+o.LagOps, o.ClockSkewMs
 	s.Version = min(s.Version, o.Version)
 	s.Pulls, s.Bytes, s.StateExchanges = s.Pulls+o.Pulls, s.Bytes+o.Bytes, s.StateExchanges+o.StateExchanges
@@ -362,14 +370,16 @@ func (s *Status) add(o *Status) {
 
 // Add adds how another leader of the region reads it.
 func (p *PeerStatus) Add(o *PeerStatus) {
-	p.Connected, p.Paused, p.Failing = p.Connected && o.Connected, p.Paused || o.Paused, p.Failing || o.Failing
+	p.Connected, p.Paused, p.Failing = p.Connected && o.Connected, p.Paused || o.Paused, p.Failing ||
+		o.Failing
 	p.LagMs, p.LagOps, p.Version = max(p.LagMs, o.LagMs), p.LagOps+o.LagOps, min(p.Version, o.Version)
 	p.WaitingOps += o.WaitingOps
 	p.Pulls, p.Bytes, p.StateExchanges = p.Pulls+o.Pulls, p.Bytes+o.Bytes, p.StateExchanges+o.StateExchanges
 	if p.LastAnswerMs = max(p.LastAnswerMs, o.LastAnswerMs); o.LastErrorMs > p.LastErrorMs {
 		p.LastError, p.LastErrorMs = o.LastError, o.LastErrorMs
 	}
-	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs, o.DigestCheckedMs)
+	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs,
+		o.DigestCheckedMs)
 	p.DigestMissed += o.DigestMissed
 	p.Tables = with(p.Tables, o.Tables...) // one has heard of a change before another one
 	p.Operations.Add(&o.Operations)

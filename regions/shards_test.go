@@ -55,11 +55,14 @@ func (s *testServer) asNode() ShardNode {
 	return ShardNode{Host: host, Port: uint16(n), Leads: true}
 }
 
-// TestReadsShards: each shard of another region is read from one of its nodes, whichever is named; if that is lost,
-// from another one, without a state; and a shard of which nothing is to be read is not waited for.
+// TestReadsShards: each shard of another region is read from one of its nodes, whichever is named;
+// if that is lost, from another one, without a state; and a shard of which nothing is to be read is
+// not waited for.
 func TestReadsShards(t *testing.T) {
 	all := newRegions(t, 4, 2)
-	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 0}, {2, 2}}}, {Partitions: [][2]uint16{{1, 1}}}, {Partitions: [][2]uint16{{3, 3}}}}}
+	c := &cutShards{t: t, r: all[0],
+		all: []Shard{{Partitions: [][2]uint16{{0, 0}, {2, 2}}}, {Partitions: [][2]uint16{{1, 1}}},
+			{Partitions: [][2]uint16{{3, 3}}}}}
 	first, second, named := c.node(0), c.node(0), c.node(1)
 	c.node(2)
 	all[1].start(map[part.Region]string{0: named.address()}, nil)
@@ -68,7 +71,10 @@ func TestReadsShards(t *testing.T) {
 		all[0].once(k, "x", 1)
 		eventually(t, k+" has arrived", func() bool { return all[1].value(k) == 1 })
 	}
-	eventually(t, "all is read", func() bool { s := all[1].of(0); return s.Connected && !s.Failing && s.LagOps == 0 })
+	eventually(t, "all is read", func() bool {
+		s := all[1].of(0)
+		return s.Connected && !s.Failing && s.LagOps == 0
+	})
 	if s := all[1].of(0); len(s.Ranges) != 4 {
 		t.Fatalf("%+v", s)
 	}
@@ -93,7 +99,8 @@ func TestReadsShards(t *testing.T) {
 
 // TestGapAtOneNode: a node that has given up its log is left for another one before the state is taken.
 func TestGapAtOneNode(t *testing.T) {
-	p := &peer{opts: new(Options).pointer(), nodes: []string{"a", "b"}, readings: []*reading{{PullRange: store.PullRange{First: 0, Last: slots - 1}}}}
+	p := &peer{opts: new(Options).pointer(), nodes: []string{"a", "b"},
+		readings: []*reading{{PullRange: store.PullRange{First: 0, Last: slots - 1}}}}
 	for n, want := range []bool{true, false} {
 		p.settle([]answer{{first: 0, err: "GAP"}}, []error{store.ErrGap})
 		if p.gapHere() != want || (p.readings[0].state == nil) != want {
@@ -163,8 +170,8 @@ func (a *agreeing) cluster(partitions int) *Cluster {
 	}
 }
 
-// TestNodeOfShard: who is a member, the cluster agrees on, under its own name; a node logs that, and reads others, while
-// it leads.
+// TestNodeOfShard: who is a member, the cluster agrees on, under its own name; a node logs that,
+// and reads others, while it leads.
 func TestNodeOfShard(t *testing.T) {
 	r := newServers(t, 2)[0]
 	a := &agreeing{changed: make(chan struct{})}
@@ -181,13 +188,19 @@ func TestNodeOfShard(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	a.change(func() { a.leads = true })
-	eventually(t, "the leader has logged it, and reads", func() bool { _, logged := r.s.Regions(); return logged && n.Mesh() != nil })
+	eventually(t, "the leader has logged it, and reads", func() bool {
+		_, logged := r.s.Regions()
+		return logged && n.Mesh() != nil
+	})
 	if st := n.Status(); !st.Reads || len(st.Ills) > 0 {
 		t.Errorf("leads: %+v", st)
 	}
 	admitted, err := n.Create("eu", "127.0.0.1:2")
 	must(t, err)
-	eventually(t, "the leader has logged the change", func() bool { is, _ := r.s.Regions(); return is.Version == admitted.Version && is.Version == 2 })
+	eventually(t, "the leader has logged the change", func() bool {
+		is, _ := r.s.Regions()
+		return is.Version == admitted.Version && is.Version == 2
+	})
 	a.change(func() { a.leads = false })
 	eventually(t, "it reads no more", func() bool { return n.Mesh() == nil })
 	if err := n.Pause("us"); !errors.Is(err, ErrMember) {
@@ -198,21 +211,27 @@ func TestNodeOfShard(t *testing.T) {
 		other.Group, other.Version = other.Group+1, other.Version+1
 		a.set, a.leads = &other, true
 	})
-	eventually(t, "it says why it does not read", func() bool { return strings.Contains(fmt.Sprint(n.Status().Ills), "cannot begin to read") })
+	eventually(t, "it says why it does not read", func() bool {
+		return strings.Contains(fmt.Sprint(n.Status().Ills), "cannot begin to read")
+	})
 }
 
 // TestShardsAnswer: only shards that have every partition once are taken.
 func TestShardsAnswer(t *testing.T) {
-	for _, good := range []string{`[]`, `[{"partitions":[[0,3]]}]`, `[{"partitions":[[2,3]]},{"partitions":[[0,1]],"own":true,"nodes":[{"host":"::1","tls":5}]}]`} {
+	for _, good := range []string{`[]`, `[{"partitions":[[0,3]]}]`,
+		`[{"partitions":[[2,3]]},{"partitions":[[0,1]],"own":true,"nodes":[{"host":"::1","tls":5}]}]`} {
 		all, err := decodeShards([]byte(good), 4)
 		if err != nil || all[0].first() != 0 {
 			t.Errorf("%s: %+v, %v", good, all, err)
 		}
 	}
 	for _, bad := range []string{
-		``, `{}`, `[{}]`, `[{"partitions":[[0,2]]}]`, `[{"partitions":[[0,4]]}]`, `[{"partitions":[[0,2],[2,3]]}]`, `[{"partitions":[[2,3],[0,1]]}]`,
-		`[{"partitions":[[0,3]]},{"partitions":[[3,3]]}]`, `[{"partitions":[[3,0]]}]`, `[{"partitions":[[0,1]],"own":true},{"partitions":[[2,3]],"own":true}]`,
-		`[{"partitions":[[0,3]],"nodes":[{"host":"","port":1}]}]`, `[{"partitions":[[0,3]],"nodes":[{"host":"a b","port":1}]}]`, `[{"partitions":[[0,-1]]}]`,
+		``, `{}`, `[{}]`, `[{"partitions":[[0,2]]}]`, `[{"partitions":[[0,4]]}]`,
+		`[{"partitions":[[0,2],[2,3]]}]`, `[{"partitions":[[2,3],[0,1]]}]`,
+		`[{"partitions":[[0,3]]},{"partitions":[[3,3]]}]`, `[{"partitions":[[3,0]]}]`,
+		`[{"partitions":[[0,1]],"own":true},{"partitions":[[2,3]],"own":true}]`,
+		`[{"partitions":[[0,3]],"nodes":[{"host":"","port":1}]}]`,
+		`[{"partitions":[[0,3]],"nodes":[{"host":"a b","port":1}]}]`, `[{"partitions":[[0,-1]]}]`,
 	} {
 		if all, err := decodeShards([]byte(bad), 4); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%s: %+v, %v", bad, all, err)

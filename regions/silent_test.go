@@ -13,15 +13,18 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// TestTriesEachHalfMinute: a region of which nothing is heard, for however long, is tried anew at least twice a minute, so that it
-// is read soon when its link is mended without a word; but not more often than four times.
+// TestTriesEachHalfMinute: a region of which nothing is heard, for however long, is tried anew at
+// least twice a minute, so that it is read soon when its link is mended without a word; but not
+// more often than four times.
 func TestTriesEachHalfMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Partitions: 1, Seed: [16]byte{1}, SnapshotInterval: -1, MinFreeDisk: -1})
+		s, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Partitions: 1, Seed: [16]byte{1},
+			SnapshotInterval: -1, MinFreeDisk: -1})
 		must(t, err)
 		defer s.CloseNow()
 		must(t, s.SetRegions(store.RegionSet{Group: 77, Members: []store.RegionMember{
-			{Region: 0, Name: "eu", Partitions: 1, Incarnation: s.Meta().Incarnation}, {Region: 1, Name: "us", Partitions: 1, Incarnation: 9},
+			{Region: 0, Name: "eu", Partitions: 1, Incarnation: s.Meta().Incarnation},
+			{Region: 1, Name: "us", Partitions: 1, Incarnation: 9},
 		}}))
 		var tried []time.Time
 		m, err := Start(Options{
@@ -31,7 +34,8 @@ func TestTriesEachHalfMinute(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
-			after: func(time.Duration) <-chan time.Time { return nil }, sure: true, // nothing is compared or asked
+			// nothing is compared or asked
+			after: func(time.Duration) <-chan time.Time { return nil }, sure: true,
 		})
 		must(t, err)
 		time.Sleep(time.Hour)

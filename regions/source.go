@@ -31,7 +31,8 @@ func (s *Source) Members() (store.RegionSet, bool) {
 	return s.Store.Regions()
 }
 
-// leads reports whether who asks about this region can be told here. A node of a shard knows less than its leader.
+// leads reports whether who asks about this region can be told here. A node of a shard knows less
+// than its leader.
 func (s *Source) leads() bool { return s.cluster == nil || s.cluster.Leads() }
 
 // errNotLeader: only the leader of a shard knows.

@@ -91,7 +91,8 @@ func TestStateOverGap(t *testing.T) {
 	b.start(map[part.Region]string{0: a.server.address(), 2: c.server.address()}, small)
 	c.once("k1", "c", 3)
 	agree(t, all)
-	if n, ranges := b.of(0).StateExchanges, len(b.of(0).Ranges); n == 0 || n > uint64(ranges) { // nothing is trimmed any more
+	// nothing is trimmed any more
+	if n, ranges := b.of(0).StateExchanges, len(b.of(0).Ranges); n == 0 || n > uint64(ranges) {
 		t.Errorf("b took %d states of a, for %d ranges", n, ranges)
 	}
 	for _, r := range all {
@@ -138,7 +139,8 @@ func TestNewcomerWaits(t *testing.T) {
 	c.start(map[part.Region]string{0: a.server.address(), 1: b.server.address()}, nil)
 	eventually(t, "c waits for b", func() bool {
 		s := c.of(0)
-		return len(s.Ranges) > 0 && strings.Contains(s.Ranges[0].Error, `"region1" has not answered`) && s.LastError == s.Ranges[0].Error
+		return len(s.Ranges) > 0 && strings.Contains(s.Ranges[0].Error, `"region1" has not answered`) &&
+			s.LastError == s.Ranges[0].Error
 	})
 	if n, v := c.exchanges(), c.value("k"); n != 0 || v != 0 {
 		t.Errorf("c has taken %d states although b does not know it; k is %d", n, v)
@@ -177,7 +179,8 @@ func TestVerify(t *testing.T) {
 	for _, d := range differ {
 		at = append(at, fmt.Sprint(d.Region, " ", d.First, "-", d.Last, " ", d.Err))
 	}
-	if got, want := strings.Join(at, ", "), "1 4080-4095 <nil>, 1 8176-8191 <nil>, 1 12272-12287 <nil>, 1 16368-16383 <nil>"; got != want {
+	if got, want := strings.Join(at, ", "),
+		"1 4080-4095 <nil>, 1 8176-8191 <nil>, 1 12272-12287 <nil>, 1 16368-16383 <nil>"; got != want {
 		t.Errorf("they differ at %s; want %s", got, want)
 	}
 	must(t, b.mesh.Close()) // from now on it takes nothing
@@ -185,8 +188,10 @@ func TestVerify(t *testing.T) {
 	slot := store.Slot([]byte("new"))
 	differ, err = a.mesh.Verify(context.Background())
 	must(t, err)
-	// Of its group one bucket was not compared, and another one is the last one, of which the other side lies.
-	if n := len(differ); n != 6 || !errors.Is(differ[5].Err, ErrBusy) || differ[5].First > slot || differ[5].Last < slot || differ[5].Last-differ[5].First >= groupSlots {
+	// Of its group one bucket was not compared, and another one is the last one, of which the other
+	// side lies.
+	if n := len(differ); n != 6 || !errors.Is(differ[5].Err, ErrBusy) || differ[5].First > slot ||
+		differ[5].Last < slot || differ[5].Last-differ[5].First >= groupSlots {
 		t.Errorf("slot %d: %v", slot, differ)
 	}
 
@@ -194,7 +199,8 @@ func TestVerify(t *testing.T) {
 	lie = false
 	differ, err = a.mesh.Verify(context.Background())
 	must(t, err)
-	if len(differ) != 1 || !errors.Is(differ[0].Err, ErrPaused) || differ[0].First > slot || differ[0].Last < slot {
+	if len(differ) != 1 || !errors.Is(differ[0].Err, ErrPaused) || differ[0].First > slot ||
+		differ[0].Last < slot {
 		t.Errorf("paused: %v", differ)
 	}
 }
@@ -249,7 +255,9 @@ func TestVerifyWhileWritten(t *testing.T) {
 	for range 2 {
 		differ, err := a.mesh.Verify(t.Context())
 		must(t, err)
-		if len(differ) > 1 || len(differ) == 1 && (!errors.Is(differ[0].Err, ErrBusy) || differ[0].First > slot || differ[0].Last < slot || differ[0].Last-differ[0].First >= groupSlots) {
+		if len(differ) > 1 || len(differ) == 1 &&
+			(!errors.Is(differ[0].Err, ErrBusy) || differ[0].First > slot || differ[0].Last < slot ||
+				differ[0].Last-differ[0].First >= groupSlots) {
 			t.Errorf("slot %d is written; not compared: %v", slot, differ)
 		}
 	}
@@ -266,7 +274,8 @@ func TestVerifyRest(t *testing.T) {
 	all[2].once("k", "a", 1)
 	differ, err := all[0].mesh.Verify(t.Context())
 	must(t, err)
-	if len(differ) != 2 || differ[0].Region != 1 || !strings.Contains(fmt.Sprint(differ[0].Err), "it cannot be asked at 127.0.0.1:1") ||
+	if len(differ) != 2 || differ[0].Region != 1 ||
+		!strings.Contains(fmt.Sprint(differ[0].Err), "it cannot be asked at 127.0.0.1:1") ||
 		differ[1].Region != 2 || !errors.Is(differ[1].Err, ErrPaused) {
 		t.Errorf("%v", differ)
 	}

@@ -129,7 +129,8 @@ func (p *peer) dueStates(m membership) (due []dueState) {
 		}
 		due = append(due, dueState{r, store.StateQuery{
 			By: m.self, Of: p.region, Group: m.group, Incarnation: m.Incarnation,
-			Partition: r.Source.Partition, First: r.First, Last: r.Last, Seq: r.state.seq, At: r.state.at, Most: min(p.opts.Most, stateMost),
+			Partition: r.Source.Partition, First: r.First, Last: r.Last, Seq: r.state.seq, At: r.state.at,
+			Most: min(p.opts.Most, stateMost),
 		}})
 	}
 	return due
@@ -182,14 +183,16 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 	defer p.mu.Unlock()
 	p.status.Bytes += bytes
 	if failed == nil && taken.RegionSource != r.Source {
-		failed = fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, taken.Partition, taken.Region)
+		failed = fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, taken.Partition,
+			taken.Region)
 	}
 	if failed != nil {
 		if again {
 			r.state.beginAgain()
 		}
 		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) {
-			p.opts.Logger.Warn("the state of another region cannot be fetched", "region", p.region, "address", p.address, "error", failed)
+			p.opts.Logger.Warn("the state of another region cannot be fetched", "region", p.region, "address",
+				p.address, "error", failed)
 		}
 		p.settleOne(r, failed)
 		return

@@ -30,13 +30,15 @@ func parseState(args [][]byte) (q store.StateQuery, err error) {
 		return q, errSyntax
 	}
 	a := numbers{rest: args}
-	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1), part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
+	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1),
+		part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
 	a.rest = a.rest[1:]
 	q.Most = int(a.next("MAX", 1, maxMost))
 	q.Partition, q.First, q.Last = a.slot("partition"), a.slot("first slot"), a.slot("last slot")
 	q.Of = part.Region(a.next("region", 0, part.MaxRegions-1))
 	q.Seq = a.next("sequence", 0, 1<<64-1)
-	if q.At = a.rest[0]; a.err == nil && (q.Last < q.First || len(q.At) > store.MaxStatePlace || (len(q.At) == 0) != (q.Seq == 0)) {
+	if q.At = a.rest[0]; a.err == nil &&
+		(q.Last < q.First || len(q.At) > store.MaxStatePlace || (len(q.At) == 0) != (q.Seq == 0)) {
 		return q, errSyntax
 	}
 	return q, a.err

@@ -37,10 +37,11 @@ type Status struct {
 	Failing     bool
 	LastAnswer  time.Time
 	Ranges      []RangeStatus
-	// Mismatch is slots in which it has not got the same, although both have taken what the other one did: found by two looks
-	// in a row, see Options.DigestPeriod. DigestMismatch is how many of the 1024 groups of slots, each of 16, that
-	// are. Most of it was compared last at DigestCheckedMs, unix ms; 0: never; and so many of the 65,536 buckets of keys were missed, as they
-	// were being changed, or had not been taken: DigestMissed.
+	// Mismatch is slots in which it has not got the same, although both have taken what the other
+	// one did: found by two looks in a row, see Options.DigestPeriod. DigestMismatch is how many of
+	// the 1024 groups of slots, each of 16, that are. Most of it was compared last at
+	// DigestCheckedMs, unix ms; 0: never; and so many of the 65,536 buckets of keys were missed, as
+	// they were being changed, or had not been taken: DigestMissed.
 	Mismatch        []store.SlotRange
 	DigestMismatch  int
 	DigestMissed    int
@@ -81,7 +82,8 @@ func (p *peer) Status() Status {
 		if r.err != nil {
 			rs.Error, s.Failing = r.err.Error(), true
 		}
-		if s.LagOps += store.EntriesBetween(r.taken, r.newest); !s.Connected || r.newest > r.taken || r.err != nil {
+		if s.LagOps += store.EntriesBetween(r.taken, r.newest); !s.Connected || r.newest > r.taken ||
+			r.err != nil {
 			s.LagMs = max(s.LagMs, now-r.fresh)
 		}
 		s.Ranges = append(s.Ranges, rs)
@@ -92,26 +94,29 @@ func (p *peer) Status() Status {
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
 // JSON numbers.
 type NodeStatus struct {
-	Member       bool            `json:"member"`
-	Name         string          `json:"name,omitempty"`
-	Number       part.Region     `json:"number"`
-	Address      string          `json:"address,omitempty"`
-	Group        uint64          `json:"group,omitempty"`
-	Version      uint64          `json:"version"`           // of the members
-	Era          uint64          `json:"era"`               // counts flushes
-	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
-	Removed      bool            `json:"removed"`           // by the others
-	Leaving      bool            `json:"leaving"`           // it is being removed, and refuses writes
-	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
-	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
+	Member   bool        `json:"member"`
+	Name     string      `json:"name,omitempty"`
+	Number   part.Region `json:"number"`
+	Address  string      `json:"address,omitempty"`
+	Group    uint64      `json:"group,omitempty"`
+	Version  uint64      `json:"version"`           // of the members
+	Era      uint64      `json:"era"`               // counts flushes
+	Restored bool        `json:"restored"`          // from a backup: the others refuse it
+	Removed  bool        `json:"removed"`           // by the others
+	Leaving  bool        `json:"leaving"`           // it is being removed, and refuses writes
+	Arbiter  string      `json:"arbiter,omitempty"` // the region that decides who is a member
+	// what the server says of itself to become a member
+	Admission    Admission       `json:"self"`
 	Refuses      string          `json:"refuses,omitempty"` // why the server must not become a region
 	Ills         []string        `json:"ills"`              // what is wrong, and helps
 	Peers        []PeerStatus    `json:"peers"`
 	Operations   Operations      `json:"operations"`
 	Acknowledged uint64          `json:"acknowledged"` // operations that are unchecked, as an operator knows
 	Removals     []RemovalStatus `json:"removals"`
-	Reads        bool            `json:"reads"` // it is to read the others: of a cluster, the leader of each shard
-	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
+	// it is to read the others: of a cluster, the leader of each shard
+	Reads bool `json:"reads"`
+	// Shards are those of the cluster that this region is: the leader of each reads others, and
+	// knows how that goes.
 	Shards []Shard `json:"shards,omitempty"`
 }
 
@@ -128,31 +133,36 @@ type Operations struct {
 
 // PeerStatus is how the reading of a region goes, see Status.
 type PeerStatus struct {
-	Name           string      `json:"name"`
-	Number         part.Region `json:"number"`
-	Address        string      `json:"address"`
-	Partitions     int         `json:"partitions"`
-	Connected      bool        `json:"connected"`
-	Paused         bool        `json:"paused"`
-	Failing        bool        `json:"failing"`
-	LagMs          int64       `json:"lag_ms"`
-	LagOps         uint64      `json:"lag_ops"`
-	WaitingOps     uint64      `json:"waiting_ops"` // entries of the logs here that it has not said to have taken: their ids are kept for it
-	Pulls          uint64      `json:"pulls"`
-	Bytes          uint64      `json:"bytes"`
-	StateExchanges uint64      `json:"state_exchanges"`
-	ClockSkewMs    int64       `json:"clock_skew_ms"`
-	Version        uint64      `json:"version"`
-	LastAnswerMs   int64       `json:"last_answer_ms"` // unix ms; 0: never
-	LastError      string      `json:"last_error,omitempty"`
-	LastErrorMs    int64       `json:"last_error_ms,omitempty"`
-	// DigestMismatch is how many of the 1024 groups of 16 slots differ: found twice, and not found equal since.
-	DigestMismatch  int          `json:"digest_mismatch"`
-	DigestCheckedMs int64        `json:"digest_checked_ms"` // when most of it was compared last, unix ms; 0: never
-	DigestMissed    int          `json:"digest_missed"`     // of the 65,536 buckets of keys, those that could not be compared then
-	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
-	Tables          []string     `json:"tables,omitempty"`  // of the ills, that it has not got the same tables
-	Ranges          []RangePlace `json:"ranges"`
+	Name       string      `json:"name"`
+	Number     part.Region `json:"number"`
+	Address    string      `json:"address"`
+	Partitions int         `json:"partitions"`
+	Connected  bool        `json:"connected"`
+	Paused     bool        `json:"paused"`
+	Failing    bool        `json:"failing"`
+	LagMs      int64       `json:"lag_ms"`
+	LagOps     uint64      `json:"lag_ops"`
+	// entries of the logs here that it has not said to have taken: their ids are kept for it
+	WaitingOps     uint64 `json:"waiting_ops"`
+	Pulls          uint64 `json:"pulls"`
+	Bytes          uint64 `json:"bytes"`
+	StateExchanges uint64 `json:"state_exchanges"`
+	ClockSkewMs    int64  `json:"clock_skew_ms"`
+	Version        uint64 `json:"version"`
+	LastAnswerMs   int64  `json:"last_answer_ms"` // unix ms; 0: never
+	LastError      string `json:"last_error,omitempty"`
+	LastErrorMs    int64  `json:"last_error_ms,omitempty"`
+	// DigestMismatch is how many of the 1024 groups of 16 slots differ: found twice, and not found
+	// equal since.
+	DigestMismatch int `json:"digest_mismatch"`
+	// when most of it was compared last, unix ms; 0: never
+	DigestCheckedMs int64 `json:"digest_checked_ms"`
+	// of the 65,536 buckets of keys, those that could not be compared then
+	DigestMissed int        `json:"digest_missed"`
+	Operations   Operations `json:"operations"` // of that region, but for those beyond bounds
+	// of the ills, that it has not got the same tables
+	Tables []string     `json:"tables,omitempty"`
+	Ranges []RangePlace `json:"ranges"`
 }
 
 // Verdict is a Difference.
@@ -201,7 +211,8 @@ func (p *PeerStatus) State() string {
 	return "connected"
 }
 
-// Behind is LagOps, as far as that is known: else the region was that far behind when it was told last, or further.
+// Behind is LagOps, as far as that is known: else the region was that far behind when it was told
+// last, or further.
 func (p *PeerStatus) Behind() (ops uint64, known bool) { return p.LagOps, p.Connected }
 
 // Well reports whether all is taken that the region has told of.
@@ -209,7 +220,8 @@ func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing
 
 // Status returns how it goes.
 func (n *Node) Status() NodeStatus {
-	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}, Removals: []RemovalStatus{}}
+	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{},
+		Removals: []RemovalStatus{}}
 	set, ok := n.Members()
 	mesh := n.Mesh()
 	if n.cluster != nil {
@@ -222,7 +234,9 @@ func (n *Node) Status() NodeStatus {
 		return s
 	}
 	own, _ := set.Member(set.Self)
-	s.Member, s.Name, s.Number, s.Address, s.Group, s.Version = true, own.Name, own.Region, own.Address, set.Group, set.Version
+	s.Member, s.Name = true, own.Name
+	s.Number, s.Address = own.Region, own.Address
+	s.Group, s.Version = set.Group, set.Version
 	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation
 	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
 	s.Operations = Operations(n.Store.RegionIDs())
@@ -238,14 +252,16 @@ func (n *Node) Status() NodeStatus {
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {
-		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, because the records to compare them with were given up (region-retention): up to %d; "+
+		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, because the records to "+
+			"compare them with were given up (region-retention): up to %d; "+
 			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
 	s.Reads = n.leads()
 	if mesh == nil {
 		if why := n.cannotRead(); s.Reads && why != "" {
-			s.Ills = append(s.Ills, "this node leads its shard and cannot begin to read the other regions: "+why)
+			s.Ills = append(s.Ills,
+				"this node leads its shard and cannot begin to read the other regions: "+why)
 		}
 		return s
 	}
@@ -268,14 +284,15 @@ func (n *Node) Status() NodeStatus {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
 		}
 		if errors.Is(p.digestErr, errHere) {
-			s.Ills = append(s.Ills, fmt.Sprintf("%s could not compare itself with %s: %v", s.Name, p.Name, p.digestErr))
+			s.Ills = append(s.Ills, fmt.Sprintf("%s could not compare itself with %s: %v", s.Name, p.Name,
+				p.digestErr))
 		}
 	}
 	return s
 }
 
-// Acknowledge takes note that an operator knows of so many unchecked operations: only more of them are an ill. It
-// is forgotten with the number of these, when the store is opened again.
+// Acknowledge takes note that an operator knows of so many unchecked operations: only more of them
+// are an ill. It is forgotten with the number of these, when the store is opened again.
 func (n *Node) Acknowledge(unchecked uint64) {
 	n.acknowledged.Store(min(unchecked, n.Store.RegionIDs().Unchecked))
 }
@@ -285,8 +302,10 @@ func (s *Status) public(partitions int) PeerStatus {
 	p := PeerStatus{
 		Name: s.Name, Number: s.Region, Address: s.Address, Partitions: partitions,
 		Connected: s.Connected, Paused: s.Paused, Failing: s.Failing, LagMs: s.LagMs, LagOps: s.LagOps,
-		Pulls: s.Pulls, Bytes: s.Bytes, StateExchanges: s.StateExchanges, ClockSkewMs: s.ClockSkewMs, Version: s.Version,
-		LastError: s.LastError, DigestMismatch: s.DigestMismatch, DigestCheckedMs: s.DigestCheckedMs, DigestMissed: s.DigestMissed, Ranges: []RangePlace{},
+		Pulls: s.Pulls, Bytes: s.Bytes, StateExchanges: s.StateExchanges, ClockSkewMs: s.ClockSkewMs,
+		Version:   s.Version,
+		LastError: s.LastError, DigestMismatch: s.DigestMismatch, DigestCheckedMs: s.DigestCheckedMs,
+		DigestMissed: s.DigestMissed, Ranges: []RangePlace{},
 	}
 	if !s.LastAnswer.IsZero() {
 		p.LastAnswerMs = s.LastAnswer.UnixMilli()

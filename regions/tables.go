@@ -15,14 +15,15 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Tables are made in each region by its operator: were they copied, one that was dropped would come back. So each region asks
-// the others for theirs, and says by name what is not the same.
+// Tables are made in each region by its operator: were they copied, one that was dropped would come
+// back. So each region asks the others for theirs, and says by name what is not the same.
 
 // wordTables asks for the tables, in the place of a request's first number.
 const wordTables = "TABLES"
 
 const (
-	// maxTablesBytes bounds an answer to it. Without prefixes of many kilobytes store.MaxTables take a tenth of it.
+	// maxTablesBytes bounds an answer to it. Without prefixes of many kilobytes store.MaxTables
+	// take a tenth of it.
 	maxTablesBytes = 1 << 20
 	// shownTables is how many tables are named to an operator, and shownRunes how much of a name or a prefix.
 	shownTables = 3
@@ -69,15 +70,15 @@ func decodeTables(b []byte) (store.TableSet, error) {
 	return set, nil
 }
 
-// tablesDue reports whether to ask for the tables of the region: when a session begins, and from time to time. One peer of
-// a region does, since all shards have the same.
+// tablesDue reports whether to ask for the tables of the region: when a session begins, and from
+// time to time. One peer of a region does, since all shards have the same.
 func (p *peer) tablesDue(l *link) bool {
 	return p.first == 0 && time.Since(l.asked) >= p.opts.tablesPeriod
 }
 
-// learnTables asks for the tables if that is due. Nothing may be under way, nor follow but a request that begins anew: a
-// source that does not know the word forgets what it was asked before. Of one that does not answer with tables nothing is
-// known, and it is read all the same.
+// learnTables asks for the tables if that is due. Nothing may be under way, nor follow but a
+// request that begins anew: a source that does not know the word forgets what it was asked before.
+// Of one that does not answer with tables nothing is known, and it is read all the same.
 func (p *peer) learnTables(l *link, m *membership) error {
 	if !p.tablesDue(l) {
 		return nil
@@ -94,7 +95,8 @@ func (p *peer) learnTables(l *link, m *membership) error {
 	var set store.TableSet
 	if failed == "" {
 		if set, err = decodeTables(b); err != nil {
-			p.opts.Logger.Debug("the tables of another region cannot be compared", "region", p.name(), "error", err)
+			p.opts.Logger.Debug("the tables of another region cannot be compared", "region", p.name(),
+				"error", err)
 		}
 	}
 	p.mu.Lock()
@@ -111,10 +113,12 @@ func (m *Mesh) tables(r part.Region) store.TableSet {
 	return p.tables
 }
 
-// policy is what regions must agree on for the keys of a table, in the words of CTABLE: what becomes of an operation, and who is
-// told of it. The other options say what memory and disk a region spends on it. Names may differ: an opid is of a key.
+// policy is what regions must agree on for the keys of a table, in the words of CTABLE: what
+// becomes of an operation, and who is told of it. The other options say what memory and disk a
+// region spends on it. Names may differ: an opid is of a key.
 func policy(o *store.TableOptions) [][2]string {
-	all := [][2]string{{"MODE", o.Mode.Word()}, {"WINDOW", span(o.Window)}, {"SKEW", span(o.Skew)}, {"IDTIME", o.IDTime.Word()}}
+	all := [][2]string{{"MODE", o.Mode.Word()}, {"WINDOW", span(o.Window)}, {"SKEW", span(o.Skew)},
+		{"IDTIME", o.IDTime.Word()}}
 	switch {
 	case o.Mode == store.Approx: // there is no choice
 	case o.Told():
@@ -130,7 +134,8 @@ func span(d time.Duration) string {
 	for _, unit := range []struct {
 		name string
 		is   time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second},
+		{"ms", time.Millisecond}} {
 		if d > 0 && d%unit.is == 0 {
 			return fmt.Sprint(int64(d/unit.is), unit.name)
 		}
@@ -143,16 +148,19 @@ func quoted(s string) string {
 	if r := []rune(s); len(r) > shownRunes {
 		s = string(r[:shownRunes]) + "…"
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '"' || r == '\'' || r == '\\' || !strconv.IsPrint(r) }) || s == "" {
+	if strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r == '"' || r == '\'' || r == '\\' || !strconv.IsPrint(r)
+	}) || s == "" {
 		return strconv.Quote(s)
 	}
 	return s
 }
 
-// tablesIll tells an operator which tables two regions have not got alike, and what helps; "": all that are exchanged are alike.
+// tablesIll tells an operator which tables two regions have not got alike, and what helps; "": all
+// that are exchanged are alike.
 //
-// A key's table is that with the longest prefix of the key. So the prefixes of all tables cut the keys into pieces, each of which has
-// one table here and one there.
+// A key's table is that with the longest prefix of the key. So the prefixes of all tables cut the
+// keys into pieces, each of which has one table here and one there.
 func tablesIll(self, other string, here, there store.TableSet) string {
 	if here.Equal(there) {
 		return ""
@@ -186,7 +194,8 @@ func tablesIll(self, other string, here, there store.TableSet) string {
 	if n := len(all) - shownTables; n > 0 {
 		all, more = all[:shownTables], fmt.Sprintf("; and %d more", n)
 	}
-	return fmt.Sprintf("%s and %s have different tables: %s%s. Until they are alike, operations may count twice, and counters differ",
+	return fmt.Sprintf("%s and %s have different tables: %s%s. Until they are alike, operations may count "+
+		"twice, and counters differ",
 		self, other, strings.Join(all, "; "), more)
 }
 
@@ -200,11 +209,13 @@ func unlike(self, other string, a, b *store.TableOptions) string {
 	here, there := policy(a), policy(b)
 	for i := range min(len(here), len(there)) { // with another MODE another REGIONS is no news
 		if here[i] != there[i] {
-			all = append(all, fmt.Sprintf("%s %s in %s and %s in %s", here[i][0], here[i][1], self, there[i][1], other))
+			all = append(all, fmt.Sprintf("%s %s in %s and %s in %s", here[i][0], here[i][1], self,
+				there[i][1], other))
 		}
 	}
 	helps := "CTABLE ALTER one of them"
-	if told, at := a, self; a.Told() != b.Told() { // keys that are not told cannot be told later (store.ErrTableRegions)
+	// keys that are not told cannot be told later (store.ErrTableRegions)
+	if told, at := a, self; a.Told() != b.Told() {
 		if b.Told() {
 			told, at = b, other
 		}
@@ -216,7 +227,8 @@ func unlike(self, other string, a, b *store.TableOptions) string {
 // lacks says that a region has a table and another one, with others, has not.
 func lacks(has, without string, o *store.TableOptions, others store.TableSet) string {
 	if i := slices.IndexFunc(others, func(t store.TableOptions) bool { return t.Name == o.Name }); i >= 0 {
-		first, second := fmt.Sprintf("%s in %s", quoted(o.Prefix), has), fmt.Sprintf("%s in %s", quoted(others[i].Prefix), without)
+		first, second := fmt.Sprintf("%s in %s", quoted(o.Prefix), has),
+			fmt.Sprintf("%s in %s", quoted(others[i].Prefix), without)
 		if others[i].Prefix < o.Prefix { // it is said of both prefixes, and once
 			first, second = second, first
 		}
@@ -240,5 +252,6 @@ func lacks(has, without string, o *store.TableOptions, others store.TableSet) st
 	if o.Told() {
 		helps = append(helps, fmt.Sprintf("CTABLE DROP %s in %s", quoted(o.Name), has))
 	}
-	return fmt.Sprintf("%s has a table %s and %s has not: %s", has, quoted(o.Name), without, strings.Join(helps, ", or "))
+	return fmt.Sprintf("%s has a table %s and %s has not: %s", has, quoted(o.Name), without,
+		strings.Join(helps, ", or "))
 }

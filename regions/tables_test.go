@@ -18,7 +18,8 @@ import (
 
 // tableOf is a table as clients create it.
 func tableOf(name, prefix string, change store.TableChange) store.TableOptions {
-	return change.Apply(store.TableOptions{Name: name, Prefix: prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime})
+	return change.Apply(store.TableOptions{Name: name, Prefix: prefix, Skew: store.DefaultSkew,
+		IDTime: store.DefaultIDTime})
 }
 
 // tablesOf are the tables of a region that has made these.
@@ -35,7 +36,8 @@ func tablesOf(t testing.TB, all ...store.TableOptions) store.TableSet {
 // ills are what is wrong with a region.
 func (r *region) ills() string { return strings.Join(r.node.Status().Ills, "\n") }
 
-// TestTables: what tables differ is said by name, also while there is much to read, and no longer when they are made alike.
+// TestTables: what tables differ is said by name, also while there is much to read, and no longer
+// when they are made alike.
 func TestTables(t *testing.T) {
 	all := newServers(t, 1, 2)
 	a, b := all[0], all[1]
@@ -62,9 +64,12 @@ func TestTables(t *testing.T) {
 		}
 	}()
 	defer func() { close(done); <-ended }()
-	const want = "us has a table votes and eu has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in eu, or CTABLE DROP votes in us"
+	const want = "us has a table votes and eu has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in eu, " +
+		"or CTABLE DROP votes in us"
 	for _, r := range all {
-		eventually(t, "it is said which table is missing", func() bool { return strings.Contains(r.ills(), want) })
+		eventually(t, "it is said which table is missing", func() bool {
+			return strings.Contains(r.ills(), want)
+		})
 		if st := r.node.Status(); len(st.Ills) != 1 || st.Ills[0] != st.Peers[0].Tables[0] {
 			t.Errorf("%+v", st)
 		}
@@ -77,7 +82,8 @@ func TestTables(t *testing.T) {
 	minute := time.Minute
 	must(t, b.s.AlterTable("votes", store.TableChange{Window: &minute}))
 	eventually(t, "the other one hears of the change", func() bool {
-		return strings.Contains(a.ills(), "table votes has WINDOW 10s in eu and 1m in us: CTABLE ALTER one of them")
+		return strings.Contains(a.ills(), "table votes has WINDOW 10s in eu and 1m in us: CTABLE ALTER "+
+			"one of them")
 	})
 	must(t, b.s.DropTable("votes"))
 	must(t, a.s.DropTable("votes"))
@@ -86,7 +92,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestTablesOfOld: nothing is said of the tables of a region that does not tell them, and it is read all the same.
+// TestTablesOfOld: nothing is said of the tables of a region that does not tell them, and it is
+// read all the same.
 func TestTablesOfOld(t *testing.T) {
 	all := newServers(t, 1, 1)
 	a, b := all[0], all[1]
@@ -107,20 +114,26 @@ func TestTablesOfOld(t *testing.T) {
 		must(t, b.once("k", fmt.Sprint(i), 1).Err)
 		eventually(t, "it has arrived", func() bool { return a.value("k") == int64(i+1) })
 	}
-	if st := a.node.Status(); len(st.Ills) > 0 || a.logged("cannot be read") != failed || a.node.Mesh().Status()[0].tables != nil {
+	if st := a.node.Status(); len(st.Ills) > 0 || a.logged("cannot be read") != failed ||
+		a.node.Mesh().Status()[0].tables != nil {
 		t.Errorf("%+v; the log: %s", st, a.log.String())
 	}
-	eventually(t, "it does tell the other one", func() bool { return strings.Contains(b.ills(), "us has a table t ") })
+	eventually(t, "it does tell the other one", func() bool {
+		return strings.Contains(b.ills(), "us has a table t ")
+	})
 	b.server.old.Store(false)
 	must(t, b.once("k", "last", 1).Err)
-	eventually(t, "it tells its tables", func() bool { return strings.Contains(a.ills(), "us has a table t ") })
+	eventually(t, "it tells its tables", func() bool {
+		return strings.Contains(a.ills(), "us has a table t ")
+	})
 }
 
-// TestTablesOfShards: the tables of a region are asked of its first shard only, and what the leaders of a cluster that reads it
-// have heard of them is said once.
+// TestTablesOfShards: the tables of a region are asked of its first shard only, and what the
+// leaders of a cluster that reads it have heard of them is said once.
 func TestTablesOfShards(t *testing.T) {
 	all := newRegions(t, 2, 2)
-	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 0}}}, {Partitions: [][2]uint16{{1, 1}}}}}
+	c := &cutShards{t: t, r: all[0],
+		all: []Shard{{Partitions: [][2]uint16{{0, 0}}}, {Partitions: [][2]uint16{{1, 1}}}}}
 	first, second := c.node(0), c.node(1)
 	asked := [2]atomic.Int64{}
 	for i, s := range []*testServer{first, second} {
@@ -151,50 +164,70 @@ func TestTablesOfShards(t *testing.T) {
 
 // TestTablesIll: whatever decides over the keys of a table is compared, and nothing else.
 func TestTablesIll(t *testing.T) {
-	minute, hour, skew, approx, none, ms, error, disk := time.Minute, time.Hour, time.Duration(0), store.Approx, store.RegionsNone, store.IDTimeMS, 0.01, uint64(1<<30)
+	minute, hour, skew, approx, none, ms, error, disk := time.Minute, time.Hour, time.Duration(0),
+		store.Approx, store.RegionsNone, store.IDTimeMS, 0.01, uint64(1<<30)
 	type change = store.TableChange
 	plain := tableOf("t", "t:", change{Window: &minute})
 	for name, c := range map[string]struct {
 		here, there []store.TableOptions
 		want        string
 	}{
-		"the same":               {[]store.TableOptions{plain}, []store.TableOptions{plain}, ""},
-		"memory and disk":        {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:", change{Window: &minute, Error: &error, MaxDisk: &disk})}, ""},
-		"another name":           {[]store.TableOptions{plain}, []store.TableOptions{tableOf("u", "t:", change{Window: &minute})}, ""},
+		"the same": {[]store.TableOptions{plain}, []store.TableOptions{plain}, ""},
+		"memory and disk": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("t", "t:", change{Window: &minute, Error: &error, MaxDisk: &disk})},
+			""},
+		"another name": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("u", "t:", change{Window: &minute})}, ""},
 		"no other than its keys": {[]store.TableOptions{tableOf("t", "t:", change{})}, nil, ""},
 		"both at home": {[]store.TableOptions{tableOf("t", "t:", change{Mode: &approx})},
 			[]store.TableOptions{tableOf("t", "t:", change{Regions: &none, Window: &hour})}, ""},
 		"at home, within another one": {
-			[]store.TableOptions{tableOf("t", "t:", change{Regions: &none}), tableOf("u", "t:u:", change{Mode: &approx})},
+			[]store.TableOptions{tableOf("t", "t:", change{Regions: &none}),
+				tableOf("u", "t:u:", change{Mode: &approx})},
 			[]store.TableOptions{tableOf("t", "t:", change{Regions: &none})}, ""},
-		"window": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:", change{Window: &hour})},
+		"window": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("t", "t:", change{Window: &hour})},
 			"table t has WINDOW 1m in eu and 1h in us: CTABLE ALTER one of them"},
-		"all else": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:", change{Window: &minute, Skew: &skew, IDTime: &ms, Regions: &none})},
-			"table t has SKEW 5s in eu and 0ms in us, IDTIME AUTO in eu and MS in us, REGIONS ALL in eu and NONE in us: CTABLE ALTER t REGIONS NONE in eu"},
-		"mode": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:", change{Window: &minute, Mode: &approx})},
+		"all else": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:",
+			change{Window: &minute, Skew: &skew, IDTime: &ms, Regions: &none})},
+			"table t has SKEW 5s in eu and 0ms in us, IDTIME AUTO in eu and MS in us, REGIONS ALL in eu " +
+				"and NONE in us: CTABLE ALTER t REGIONS NONE in eu"},
+		"mode": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("t", "t:", change{Window: &minute, Mode: &approx})},
 			"table t has MODE EXACT in eu and APPROX in us: CTABLE ALTER t REGIONS NONE in eu"},
-		"another name and window": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("u", "t:", change{Window: &hour})},
+		"another name and window": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("u", "t:", change{Window: &hour})},
 			"table t, in us u, has WINDOW 1m in eu and 1h in us: CTABLE ALTER one of them"},
 		"only there": {nil, []store.TableOptions{tableOf("t", "t:", change{Window: &minute, Regions: &none})},
 			"us has a table t and eu has not: CTABLE CREATE t PREFIX t: WINDOW 1m REGIONS NONE in eu"},
 		"at home, and told there": {[]store.TableOptions{tableOf("t", "t:", change{Mode: &approx})}, nil,
 			"eu has a table t and us has not: CTABLE CREATE t PREFIX t: MODE APPROX in us"},
-		"told, and at home there": {[]store.TableOptions{tableOf("u", "t:", change{Regions: &none})}, []store.TableOptions{tableOf("u", "t:", change{Regions: &none}), tableOf("t", "t:t:", change{})},
+		"told, and at home there": {[]store.TableOptions{tableOf("u", "t:", change{Regions: &none})},
+			[]store.TableOptions{tableOf("u", "t:", change{Regions: &none}), tableOf("t", "t:t:", change{})},
 			"us has a table t and eu has not: CTABLE DROP t in us"},
-		"at home, and told there by another name": {[]store.TableOptions{tableOf("u", "t:", change{Regions: &none})}, []store.TableOptions{tableOf("t", "t:", change{})},
+		"at home, and told there by another name": {[]store.TableOptions{tableOf("u", "t:",
+			change{Regions: &none})}, []store.TableOptions{tableOf("t", "t:", change{})},
 			"table u, in us t, has REGIONS NONE in eu and ALL in us: CTABLE ALTER t REGIONS NONE in us"},
-		"another prefix": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "s:", change{Window: &minute})},
+		"another prefix": {[]store.TableOptions{plain},
+			[]store.TableOptions{tableOf("t", "s:", change{Window: &minute})},
 			"table t has PREFIX s: in us and t: in eu: CTABLE DROP and CREATE it in one of them"},
-		"another prefix, at home": {[]store.TableOptions{tableOf("t", "t:", change{Regions: &none})}, []store.TableOptions{tableOf("t", "s:", change{Regions: &none})},
-			"table t has PREFIX s: in us and t: in eu: CTABLE CREATE one of another name, with the PREFIX that is lacking, in both"},
-		"within another one": {[]store.TableOptions{plain, tableOf("u", "t:u:", change{Window: &hour})}, []store.TableOptions{tableOf("u", "t:u:", change{Window: &hour})},
-			"eu has a table t and us has not: CTABLE CREATE t PREFIX t: WINDOW 1m in us, or CTABLE DROP t in eu"},
-		"what nobody types": {[]store.TableOptions{tableOf("a b", "\x1b[2J"+strings.Repeat("x", 99), change{Window: &minute})}, nil,
-			`eu has a table "a b" and us has not: CTABLE CREATE "a b" PREFIX "\x1b[2J` + strings.Repeat("x", 60) + `…" WINDOW 1m in us, or CTABLE DROP "a b" in eu`},
+		"another prefix, at home": {[]store.TableOptions{tableOf("t", "t:", change{Regions: &none})},
+			[]store.TableOptions{tableOf("t", "s:", change{Regions: &none})},
+			"table t has PREFIX s: in us and t: in eu: CTABLE CREATE one of another name, with the PREFIX " +
+				"that is lacking, in both"},
+		"within another one": {[]store.TableOptions{plain, tableOf("u", "t:u:", change{Window: &hour})},
+			[]store.TableOptions{tableOf("u", "t:u:", change{Window: &hour})},
+			"eu has a table t and us has not: CTABLE CREATE t PREFIX t: WINDOW 1m in us, or CTABLE " +
+				"DROP t in eu"},
+		"what nobody types": {[]store.TableOptions{tableOf("a b", "\x1b[2J"+strings.Repeat("x", 99),
+			change{Window: &minute})}, nil,
+			`eu has a table "a b" and us has not: CTABLE CREATE "a b" PREFIX "\x1b[2J` +
+				strings.Repeat("x", 60) + `…" WINDOW 1m in us, or CTABLE DROP "a b" in eu`},
 	} {
 		got := tablesIll("eu", "us", tablesOf(t, c.here...), tablesOf(t, c.there...))
 		if c.want != "" {
-			c.want = "eu and us have different tables: " + c.want + ". Until they are alike, operations may count twice, and counters differ"
+			c.want = "eu and us have different tables: " + c.want +
+				". Until they are alike, operations may count twice, and counters differ"
 		}
 		if got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
@@ -204,12 +237,14 @@ func TestTablesIll(t *testing.T) {
 	for i := range shownTables + 2 {
 		many = append(many, tableOf(fmt.Sprint("t", i), fmt.Sprint("t", i), change{Window: &minute}))
 	}
-	if got := tablesIll("eu", "us", tablesOf(t), tablesOf(t, many...)); !strings.Contains(got, "; and 2 more. ") || strings.Contains(got, "t3") {
+	if got := tablesIll("eu", "us", tablesOf(t), tablesOf(t, many...)); !strings.Contains(got,
+		"; and 2 more. ") || strings.Contains(got, "t3") {
 		t.Error(got)
 	}
 	own := tablesOf(t)
 	own[0].Window = hour
-	if got := tablesIll("eu", "us", own, tablesOf(t)); !strings.Contains(got, "table default has WINDOW 1h in eu and 2m in us") {
+	if got := tablesIll("eu", "us", own, tablesOf(t)); !strings.Contains(got, "table default has WINDOW "+
+		"1h in eu and 2m in us") {
 		t.Error(got)
 	}
 }
@@ -218,7 +253,8 @@ func TestTablesIll(t *testing.T) {
 func TestTablesToStranger(t *testing.T) {
 	r := newRegions(t, 1, 1)[0]
 	for args, want := range map[string]string{
-		"TABLES 77 1": "$", "TABLES 78 1": "-REFUSED ", "TABLES 77": "-ERR wrong number", "TABLES 77 16": "-ERR region ", "TABLES 77 1 2": "-ERR wrong number",
+		"TABLES 77 1": "$", "TABLES 78 1": "-REFUSED ", "TABLES 77": "-ERR wrong number",
+		"TABLES 77 16": "-ERR region ", "TABLES 77 1 2": "-ERR wrong number",
 	} {
 		var w resp.Writer
 		r.server.source.Pull(t.Context(), new(Told), bytes.Fields([]byte(args)), &w)
@@ -242,7 +278,9 @@ func TestTablesMemory(t *testing.T) {
 
 func FuzzTables(f *testing.F) {
 	minute := time.Minute
-	for _, set := range []store.TableSet{tablesOf(f), tablesOf(f, tableOf("t", "t:", store.TableChange{Window: &minute}), tableOf("u", "u\"\x00", store.TableChange{}))} {
+	for _, set := range []store.TableSet{tablesOf(f),
+		tablesOf(f, tableOf("t", "t:", store.TableChange{Window: &minute}),
+			tableOf("u", "u\"\x00", store.TableChange{}))} {
 		b, err := json.Marshal(set)
 		must(f, err)
 		f.Add(b)
@@ -256,7 +294,8 @@ func FuzzTables(f *testing.F) {
 		}
 		again, err := json.Marshal(set)
 		must(t, err)
-		if same, err := decodeTables(again); err != nil || !slices.Equal(same, set) || len(set) > store.MaxTables {
+		if same, err := decodeTables(again); err != nil || !slices.Equal(same, set) ||
+			len(set) > store.MaxTables {
 			t.Fatalf("%+v: %v", set, err)
 		}
 		ill := tablesIll("eu", "us", store.NewTables(), set)
@@ -264,7 +303,8 @@ func FuzzTables(f *testing.F) {
 			t.Errorf("%q, and from the other side %q", ill, back)
 		}
 		const escaped = 10 // bytes of a rune, at most
-		if most := 300 + shownTables*(300+4*escaped*(shownRunes+1)); len(ill) > most || strings.ContainsFunc(ill, func(r rune) bool { return r < ' ' }) {
+		if most := 300 + shownTables*(300+4*escaped*(shownRunes+1)); len(ill) > most ||
+			strings.ContainsFunc(ill, func(r rune) bool { return r < ' ' }) {
 			t.Errorf("%d bytes: %q", len(ill), ill)
 		}
 	})

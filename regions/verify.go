@@ -23,35 +23,39 @@ const wordDigest = "DIGEST"
 
 const (
 	digestArgs = 8
-	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions, of 1024 partitions, were taken.
+	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions,
+	// of 1024 partitions, were taken.
 	maxDigest = 1 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
 	// maxFails is how many digests may fail until the rest is given up.
 	maxFails = 5
-	// A digest costs about 1.3 µs of a processor for each key (BenchmarkDigest in store). Nobody waits for a look that
-	// the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
-	// lookRest times as long as that took here, so that it takes little of a processor here and there.
+	// A digest costs about 1.3 µs of a processor for each key (BenchmarkDigest in store). Nobody
+	// waits for a look that the Mesh takes by itself: it tries less often, and rests after each
+	// digest, up to maxRest, for lookRest times as long as that took here, so that it takes little
+	// of a processor here and there.
 	lookRounds = 3
 	lookRest   = 9
 	maxRest    = 30 * time.Second
-	// groupSlots is how many slots are compared together at first, and fineSlots how many are asked for at once by buckets: to
-	// read few keys takes a short time, in which few of them change.
+	// groupSlots is how many slots are compared together at first, and fineSlots how many are asked
+	// for at once by buckets: to read few keys takes a short time, in which few of them change.
 	groupSlots = store.DigestSlots
 	fineSlots  = 16 * groupSlots
-	// expiryMargin is how far ahead of the clock here keys that expire are left out: another region's, by which it deletes
-	// them, may be ahead.
+	// expiryMargin is how far ahead of the clock here keys that expire are left out: another
+	// region's, by which it deletes them, may be ahead.
 	expiryMargin = 10 * time.Second
 	// verifyTimeout is how long a digest may take, by Options.Timeout: it reads all keys.
 	verifyTimeout = 20
 )
 
-// ErrBusy: some keys could not be compared, since they were being changed all the time, or their changes had not
-// been taken yet.
-var ErrBusy = errors.New("keys that clients were changing could not be compared: run it again, or see fbfkv region status of both")
+// ErrBusy: some keys could not be compared, since they were being changed all the time, or their
+// changes had not been taken yet.
+var ErrBusy = errors.New("keys that clients were changing could not be compared: run it again, or see " +
+	"fbfkv region status of both")
 
 // ErrLevelling: the same, and that lasts until a removal is at its end.
-var ErrLevelling = errors.New("a region was removed, and some regions still lack operations of it that others have: see fbfkv region status")
+var ErrLevelling = errors.New("a region was removed, and some regions still lack operations of it that " +
+	"others have: see fbfkv region status")
 
 // ErrPaused: the same, and this region does not read the other one until that is resumed.
 var ErrPaused = errors.New("it is not read until fbfkv region resume")
@@ -60,8 +64,9 @@ var ErrPaused = errors.New("it is not read until fbfkv region resume")
 type Difference struct {
 	Region part.Region
 	store.SlotRange
-	// Err is why they, or some keys of them, could not be compared: ErrBusy, ErrLevelling, ErrPaused, or what kept the region from being
-	// asked, or this one from being read (errHere). nil: they differ.
+	// Err is why they, or some keys of them, could not be compared: ErrBusy, ErrLevelling,
+	// ErrPaused, or what kept the region from being asked, or this one from being read (errHere).
+	// nil: they differ.
 	Err error
 }
 
@@ -71,7 +76,8 @@ func parseDigest(args [][]byte) (q store.DigestQuery, err error) {
 		return q, errArguments
 	}
 	a := numbers{rest: args}
-	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1), part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
+	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1),
+		part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
 	q.Partition, q.First, q.Last = a.slot("partition"), a.slot("first slot"), a.slot("last slot")
 	q.Fine, q.At = a.next("1 for buckets", 0, 1) == 1, int64(a.next("time", 0, math.MaxInt64))
 	return q, a.err
@@ -86,7 +92,8 @@ func writeDigest(w *resp.Writer, q *store.DigestQuery) {
 	w.Array(2 + digestArgs)
 	w.BulkString(Command)
 	w.BulkString(wordDigest)
-	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First), uint64(q.Last), fine, uint64(q.At)} {
+	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First),
+		uint64(q.Last), fine, uint64(q.At)} {
 		w.BulkString(strconv.FormatUint(n, 10))
 	}
 }
@@ -120,8 +127,8 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	return all, err
 }
 
-// look compares this region with those of the others that are in only, gently; nil: with all that it reads, at once. It tells of each
-// when it is done.
+// look compares this region with those of the others that are in only, gently; nil: with all that
+// it reads, at once. It tells of each when it is done.
 func (m *Mesh) look(ctx context.Context, only map[part.Region]bool, tell func(*outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,7 +188,8 @@ func newOpen(ranges []store.PullRange, left *buckets) *open {
 	return o
 }
 
-// next returns the groups behind some that are to be compared: as many as are neighbours in a range, by buckets only a few.
+// next returns the groups behind some that are to be compared: as many as are neighbours in a
+// range, by buckets only a few.
 func (o *open) next(after int, fine bool) (p piece, ok bool) {
 	first, most := after+1, slots
 	if fine {
@@ -194,10 +202,12 @@ func (o *open) next(after int, fine bool) (p piece, ok bool) {
 		return p, false
 	}
 	last := first
-	for last+1 < digestGroups && o.left[last+1] != 0 && o.of[last+1] == o.of[first] && (last+2-first)*groupSlots <= most {
+	for last+1 < digestGroups && o.left[last+1] != 0 && o.of[last+1] == o.of[first] &&
+		(last+2-first)*groupSlots <= most {
 		last++
 	}
-	return piece{store.SlotRange{First: uint16(first * groupSlots), Last: uint16((last+1)*groupSlots - 1)}, o.ranges[o.of[first]].Source.Partition, fine}, true
+	return piece{store.SlotRange{First: uint16(first * groupSlots), Last: uint16((last+1)*groupSlots - 1)},
+		o.ranges[o.of[first]].Source.Partition, fine}, true
 }
 
 // agreed takes note of how buckets of a group compared, and returns those that differ, as they did before.
@@ -214,8 +224,9 @@ func (o *open) agreed(group int, some uint64, is store.Agreement) (differ uint64
 	return 0
 }
 
-// verify compares this region with one. Buckets that differ are looked at twice, since they may have been in the middle of a
-// change, and those that are being changed more often. What has been compared is told also if it fails.
+// verify compares this region with one. Buckets that differ are looked at twice, since they may
+// have been in the middle of a change, and those that are being changed more often. What has been
+// compared is told also if it fails.
 func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	m, _, err := p.member()
 	ranges, failed := p.opts.Store.PullRanges(p.region)
@@ -251,8 +262,10 @@ func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 			if err == nil && gently && !sleep(ctx, min(lookRest*c.took, maxRest)) {
 				return ctx.Err()
 			}
-			if failure = cmp.Or(err, failure); err != nil { // perhaps its leader is being elected: the next round asks again
-				if fails++; fails > maxFails || !c.connected || errors.Is(err, errHere) || !sleep(ctx, min(p.opts.delay(fails), time.Second)) {
+			// perhaps its leader is being elected: the next round asks again
+			if failure = cmp.Or(err, failure); err != nil {
+				if fails++; fails > maxFails || !c.connected || errors.Is(err, errHere) ||
+					!sleep(ctx, min(p.opts.delay(fails), time.Second)) {
 					return err
 				}
 				continue
@@ -307,8 +320,9 @@ func (c *comparison) end() {
 	c.links = nil
 }
 
-// of compares slots, in one partition of each region, by groups. It connects anew if a connection does not serve any more: between two
-// digests it may have been idle for too long, or another node may lead.
+// of compares slots, in one partition of each region, by groups. It connects anew if a connection
+// does not serve any more: between two digests it may have been idle for too long, or another node
+// may lead.
 func (c *comparison) of(ctx context.Context, which *piece) (agreed []store.Agreement, err error) {
 	for range 2 {
 		fresh := c.links == nil
@@ -318,7 +332,8 @@ func (c *comparison) of(ctx context.Context, which *piece) (agreed []store.Agree
 			}
 			c.connected = true
 		}
-		if agreed, err = c.once(ctx, which); err == nil || fresh || errors.Is(err, errHere) || ctx.Err() != nil {
+		if agreed, err = c.once(ctx, which); err == nil || fresh || errors.Is(err, errHere) ||
+			ctx.Err() != nil {
 			return agreed, err
 		}
 		c.end()
@@ -333,7 +348,8 @@ func (c *comparison) once(ctx context.Context, which *piece) ([]store.Agreement,
 		return nil, err
 	}
 	q := store.DigestQuery{
-		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition, First: which.First, Last: which.Last,
+		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition,
+		First: which.First, Last: which.Last,
 		Fine: which.fine, At: p.opts.now() + expiryMargin.Milliseconds(),
 	}
 	began := time.Now()

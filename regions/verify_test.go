@@ -14,7 +14,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// answerDigests has a region answer requests for digests with what change makes of the answers. It is told how many slots are asked for.
+// answerDigests has a region answer requests for digests with what change makes of the answers. It
+// is told how many slots are asked for.
 func (r *region) answerDigests(change func(slots int, reply []byte) []byte) {
 	f := func(args [][]byte, reply []byte) []byte {
 		if string(args[0]) != wordDigest {
@@ -27,8 +28,8 @@ func (r *region) answerDigests(change func(slots int, reply []byte) []byte) {
 	r.server.change.Store(&f)
 }
 
-// TestLookNarrows: of slots that are being changed the buckets are asked for, a few groups at once, so that all keys but those that are
-// changed are compared.
+// TestLookNarrows: of slots that are being changed the buckets are asked for, a few groups at once,
+// so that all keys but those that are changed are compared.
 func TestLookNarrows(t *testing.T) {
 	all := newRegions(t, 16, 16)
 	a, b := all[0], all[1]
@@ -49,8 +50,10 @@ func TestLookNarrows(t *testing.T) {
 		}
 	}
 	must(t, a.mesh.look(t.Context(), map[part.Region]bool{1: true}, func(o *outcome) {
-		if o.differ.count() > 0 || o.missed.groups() != len(seen) || o.missed.count() != len(seen) || o.failed() != nil {
-			t.Errorf("%d buckets of %d groups were missed, %v", o.missed.count(), o.missed.groups(), o.failed())
+		if o.differ.count() > 0 || o.missed.groups() != len(seen) || o.missed.count() != len(seen) ||
+			o.failed() != nil {
+			t.Errorf("%d buckets of %d groups were missed, %v", o.missed.count(), o.missed.groups(),
+				o.failed())
 		}
 	}))
 	if asked[partition] != 16 || asked[fineSlots] != lookRounds*partition/fineSlots || len(asked) != 2 {
@@ -89,12 +92,14 @@ func TestVerifyConnectsAnew(t *testing.T) {
 	b.answerDigests(func(int, []byte) []byte { return []byte("-" + replyOf(errNotLeader) + "\r\n") })
 	differ, err = a.mesh.Verify(t.Context())
 	must(t, err)
-	if len(differ) != 1 || !strings.Contains(fmt.Sprint(differ[0].Err), "it cannot be asked at "+b.server.address()) {
+	if len(differ) != 1 ||
+		!strings.Contains(fmt.Sprint(differ[0].Err), "it cannot be asked at "+b.server.address()) {
 		t.Errorf("%v", differ)
 	}
 }
 
-// TestVerifyWhileRemoved: until all have what a removed region had told, nothing is compared, and why is said.
+// TestVerifyWhileRemoved: until all have what a removed region had told, nothing is compared, and
+// why is said.
 func TestVerifyWhileRemoved(t *testing.T) {
 	all := newRegions(t, 1, 1, 1)
 	for i, r := range all[:2] {
@@ -116,7 +121,8 @@ func TestDigestIsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var w resp.Writer
-	b.server.source.Pull(ctx, new(Told), [][]byte{[]byte(wordDigest), []byte("77"), []byte("0"), fmt.Append(nil, b.s.Meta().Incarnation), []byte("0"),
+	b.server.source.Pull(ctx, new(Told), [][]byte{[]byte(wordDigest), []byte("77"), []byte("0"),
+		fmt.Append(nil, b.s.Meta().Incarnation), []byte("0"),
 		[]byte("0"), []byte("16383"), []byte("0"), []byte("0")}, &w)
 	if !strings.Contains(string(w.Bytes()), context.Canceled.Error()) {
 		t.Errorf("%q", w.Bytes())
@@ -131,8 +137,9 @@ func everything() (all buckets) {
 	return all
 }
 
-// TestSuspects: what differs is a mismatch as soon as it has differed twice, also if it could not be compared in between; what has been
-// found equal in between is none, and what is never comparable keeps nothing else from that.
+// TestSuspects: what differs is a mismatch as soon as it has differed twice, also if it could not
+// be compared in between; what has been found equal in between is none, and what is never
+// comparable keeps nothing else from that.
 func TestSuspects(t *testing.T) {
 	a := newRegions(t, 1, 1, 1)[0]
 	a.start(map[part.Region]string{1: "127.0.0.1:1", 2: "127.0.0.1:1"}, nil)
@@ -158,20 +165,24 @@ func TestSuspects(t *testing.T) {
 		{1, buckets{1: 2}, buckets{1: 4}, ErrBusy, []int{0, 1}, 1, 1, false},
 		{1, none, buckets{1: 4}, ErrBusy, []int{0, 1}, 0, 1, false},
 	} {
-		suspects[c.asked] = a.mesh.note(&outcome{c.asked, time.Now(), c.differ, c.missed, c.why}, suspects[c.asked])
+		suspects[c.asked] = a.mesh.note(&outcome{c.asked, time.Now(), c.differ, c.missed, c.why},
+			suspects[c.asked])
 		for r, want := range c.suspects {
-			if known := suspects[part.Region(r+1)]; known != nil && known.count() != want || known == nil && want > 0 {
+			if known := suspects[part.Region(r+1)]; known != nil && known.count() != want || known == nil &&
+				want > 0 {
 				t.Errorf("%d: of region %d so many are not suspects: %d", i, r+1, want)
 			}
 		}
-		if s := a.of(1); s.DigestMismatch != c.mismatch || s.DigestMissed != c.shown || errors.Is(s.digestErr, errHere) != c.cannotSay {
+		if s := a.of(1); s.DigestMismatch != c.mismatch || s.DigestMissed != c.shown ||
+			errors.Is(s.digestErr, errHere) != c.cannotSay {
 			t.Errorf("%d: %+v", i, s)
 		}
 	}
 	if n := a.logged("could not compare itself"); n != 1 {
 		t.Errorf("%d lines: %s", n, a.log.String())
 	}
-	if a.mesh.note(&outcome{1, time.Now().Add(-time.Hour), everything, none, nil}, &everything); a.of(1).DigestMismatch != 0 {
+	if a.mesh.note(&outcome{1, time.Now().Add(-time.Hour), everything, none, nil},
+		&everything); a.of(1).DigestMismatch != 0 {
 		t.Error("a look that began before the last one is believed")
 	}
 }

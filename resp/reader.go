@@ -78,7 +78,8 @@ func (r *Reader) Cap() int { return cap(r.buf) }
 
 // Memory returns the memory held by the buffer and the bookkeeping of arguments, in bytes.
 func (r *Reader) Memory() int {
-	return cap(r.buf) + cap(r.args)*int(unsafe.Sizeof(r.args[0])) + cap(r.spans)*int(unsafe.Sizeof(r.spans[0]))
+	return cap(r.buf) + cap(r.args)*int(unsafe.Sizeof(r.args[0])) +
+		cap(r.spans)*int(unsafe.Sizeof(r.spans[0]))
 }
 
 // Fill releases the frames handed out, then reads once from the source. Their

@@ -81,7 +81,8 @@ func TestReaderFrames(t *testing.T) {
 		{"blank lines", "\r\n\n  \t\r\nPING\r\n", `[["PING"]]`},
 		{"inline, LF only", "PING\n", `[["PING"]]`},
 		{"inline, white space", "  a \t b\rc\r\n", `[["a" "b" "c"]]`},
-		{"inline, double quotes", `e "a b" "\x41\n\r\t\b\a\q\"\\" "\xzz" ""` + "\r\n", `[["e" "a b" "A\n\r\t\b\aq\"\\" "xzz" ""]]`},
+		{"inline, double quotes", `e "a b" "\x41\n\r\t\b\a\q\"\\" "\xzz" ""` + "\r\n",
+			`[["e" "a b" "A\n\r\t\b\aq\"\\" "xzz" ""]]`},
 		{"inline, single quotes", `e 'a b' '\x41\'b' ''` + "\r\n", `[["e" "a b" "\\x41'b" ""]]`},
 		{"inline, quote within a word", `e a"b c"` + "\n", `[["e" "ab c"]]`},
 		{"inline, backslash unquoted", `e \x41` + "\n", `[["e" "\\x41"]]`},
@@ -455,7 +456,8 @@ func TestChunk(t *testing.T) {
 			t.Error(words, err)
 		}
 	}
-	for _, words := range [][]string{{"LOAD", "k", long + "x"}, {"save", long}, {"save", "load", long}, {long}} {
+	for _, words := range [][]string{{"LOAD", "k", long + "x"}, {"save", long}, {"save", "load",
+		long}, {long}} {
 		if err := read(words...); err == nil {
 			t.Error(words, "are accepted")
 		}

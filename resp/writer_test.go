@@ -14,7 +14,8 @@ func TestWriter(t *testing.T) {
 		resp2, resp3 string
 	}{
 		{"int", func(w *Writer) { w.Int(-42) }, ":-42\r\n", ":-42\r\n"},
-		{"min int", func(w *Writer) { w.Int(math.MinInt64) }, ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"},
+		{"min int", func(w *Writer) { w.Int(math.MinInt64) }, ":-9223372036854775808\r\n",
+			":-9223372036854775808\r\n"},
 		{"bulk", func(w *Writer) { w.Bulk([]byte("a\r\nb")) }, "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"},
 		{"empty bulk", func(w *Writer) { w.BulkString("") }, "$0\r\n\r\n", "$0\r\n\r\n"},
 		{"status", func(w *Writer) { w.Status("OK") }, "+OK\r\n", "+OK\r\n"},
@@ -25,7 +26,8 @@ func TestWriter(t *testing.T) {
 		{"map", func(w *Writer) { w.Map(2) }, "*4\r\n", "%2\r\n"},
 		{"set", func(w *Writer) { w.Set(3) }, "*3\r\n", "~3\r\n"},
 		{"pair", func(w *Writer) { w.Pair("a", "") }, "$1\r\na\r\n$0\r\n\r\n", "$1\r\na\r\n$0\r\n\r\n"},
-		{"strings", func(w *Writer) { w.BulkStrings([]string{"a", "b"}) }, "*2\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"},
+		{"strings", func(w *Writer) { w.BulkStrings([]string{"a", "b"}) }, "*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+			"*2\r\n$1\r\na\r\n$1\r\nb\r\n"},
 		{"true", func(w *Writer) { w.Bool(true) }, ":1\r\n", "#t\r\n"},
 		{"false", func(w *Writer) { w.Bool(false) }, ":0\r\n", "#f\r\n"},
 		{"double", func(w *Writer) { w.Double(0.1) }, "$3\r\n0.1\r\n", ",0.1\r\n"},

@@ -86,7 +86,8 @@ func TestClientListAndKill(t *testing.T) {
 	a.expect("+OK", "CLIENT", "SETNAME", "first")
 	b.expect("+OK", "CLIENT", "SETNAME", "second")
 	list := a.do("CLIENT", "LIST")
-	if strings.Count(list, "\n") != 2 || !strings.Contains(list, "name=first ") || !strings.Contains(list, "name=second ") {
+	if strings.Count(list, "\n") != 2 || !strings.Contains(list, "name=first ") ||
+		!strings.Contains(list, "name=second ") {
 		t.Errorf("CLIENT LIST: %q", list)
 	}
 	a.expect(":1", "CLIENT", "KILL", "ADDR", b.LocalAddr().String())
@@ -154,7 +155,8 @@ func TestInfo(t *testing.T) {
 	c := s.dial(t)
 	_, port, _ := strings.Cut(s.address, ":")
 	info := c.do("INFO")
-	for _, want := range []string{"tcp_port:" + port + "\r\n", "connected_clients:1\r\n", "maxclients:10000\r\n", "run_id:" + s.runID + "\r\n"} {
+	for _, want := range []string{"tcp_port:" + port + "\r\n", "connected_clients:1\r\n",
+		"maxclients:10000\r\n", "run_id:" + s.runID + "\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q", want)
 		}
@@ -222,7 +224,9 @@ func TestReadsAndWritesAreCounted(t *testing.T) {
 		for range 5 {
 			c.expect("+PONG", "PING")
 		}
-		eventually(t, "five reads and writes", func() bool { return s.Figures().Reads == first+5 && s.Figures().Writes == 6 })
+		eventually(t, "five reads and writes", func() bool {
+			return s.Figures().Reads == first+5 && s.Figures().Writes == 6
+		})
 		before := s.Figures()
 		c.Close()
 		eventually(t, "the client to be gone", func() bool { return len(s.sessions()) == 0 })
@@ -236,7 +240,8 @@ func TestReadsAndWritesAreCounted(t *testing.T) {
 		if s.secure != nil {
 			kind = "tls"
 		}
-		if now := s.Figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=" + kind + ",bind=127.0.0.1,port=" + port}) {
+		if now := s.Figures(); now.Reads != 0 || now.Writes > 1 ||
+			!slices.Equal(now.Listeners, []string{"name=" + kind + ",bind=127.0.0.1,port=" + port}) {
 			t.Errorf("%s: after RESETSTAT: %+v", loop, now)
 		}
 	}

@@ -38,7 +38,8 @@ func (w *worker) carryOut(c *polled) {
 	c.phase.Store(phaseWorking)
 	pause := &w.loop.server.pause
 	if pause.active() {
-		if c.err = pause.wait(c.pipeline, c.held, func() error { return nil }, c.gone, w.loop.stopping); c.err != nil {
+		if c.err = pause.wait(c.pipeline, c.held, func() error { return nil }, c.gone,
+			w.loop.stopping); c.err != nil {
 			return
 		}
 	}

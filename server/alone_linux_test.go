@@ -18,7 +18,8 @@ func TestDeafClientsKeepTheirOrder(t *testing.T) {
 		text := strings.Repeat("x", 10000)
 		go func() {
 			for i := range requests {
-				both := frame("ECHO", fmt.Sprint(i, text)) + frame("KEYS", fmt.Sprint("[", i)) + frame("INCR", "k")
+				both := frame("ECHO", fmt.Sprint(i, text)) + frame("KEYS", fmt.Sprint("[", i)) +
+					frame("INCR", "k")
 				if _, err := deaf.Write([]byte(both)); err != nil {
 					return
 				}
@@ -58,7 +59,8 @@ func TestRequestsBetweenSlowOnesAreExecutedOnce(t *testing.T) {
 	overBoth(t, func(t *testing.T, serve serveFunc) {
 		s := serve(t, nil)
 		c := s.dial(t)
-		c.send(frame("KEYS", "x") + frame("INCR", "k") + frame("KEYS", "x") + frame("INCR", "k") + frame("WATCH", "k") + frame("GET", "k"))
+		c.send(frame("KEYS", "x") + frame("INCR", "k") + frame("KEYS", "x") + frame("INCR", "k") +
+			frame("WATCH", "k") + frame("GET", "k"))
 		for _, want := range []string{"[]", ":1", "[]", ":2", "+OK", "2"} {
 			c.expectReply(want)
 		}

@@ -38,23 +38,28 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "fbfkv.conf")
 	users := filepath.Join(dir, "users.acl")
-	for path, text := range map[string]string{file: "timeout 0\n", users: "user root on >s3cret ~* &* +@all\n"} {
+	for path, text := range map[string]string{file: "timeout 0\n",
+		users: "user root on >s3cret ~* &* +@all\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, loop := range loops {
 		var log lockedBuffer
-		s := startLoop(t, loop, Options{Store: openStore(t), ConfigFile: file, Logger: slog.New(slog.NewJSONHandler(&log, nil))},
+		s := startLoop(t, loop,
+			Options{Store: openStore(t), ConfigFile: file, Logger: slog.New(slog.NewJSONHandler(&log, nil))},
 			"aclfile", users, "rename-command", "FLUSHDB sweep", "backup-dir", dir)
 		c := s.dial(t)
 		for _, line := range []string{
 			"AUTH root s3cret", "CLIENT SETNAME console",
-			"CONFIG SET timeout 10 requirepass s3cret", "CONFIG SET nosuch 1", "CONFIG GET timeout", "CONFIG RESETSTAT",
+			"CONFIG SET timeout 10 requirepass s3cret", "CONFIG SET nosuch 1", "CONFIG GET timeout",
+			"CONFIG RESETSTAT",
 			"FLUSHALL ASYNC", "sweep", "FLUSHALL nosuch",
-			"CTABLE CREATE tab PREFIX p: WINDOW 9000", "CTABLE CREATE tab PREFIX p:", "CTABLE ALTER tab WINDOW 8000",
+			"CTABLE CREATE tab PREFIX p: WINDOW 9000", "CTABLE CREATE tab PREFIX p:",
+			"CTABLE ALTER tab WINDOW 8000",
 			"CTABLE LIST", "CTABLE DROP tab", "SET k 1", "INFO",
-			"ACL SETUSER bob on >s3cret #" + strings.Repeat("5", 64) + " ~x +get (+set ~y)", "ACL SETUSER bob <nosuch", "ACL GETUSER bob",
+			"ACL SETUSER bob on >s3cret #" + strings.Repeat("5", 64) + " ~x +get (+set ~y)",
+			"ACL SETUSER bob <nosuch", "ACL GETUSER bob",
 			"ACL DELUSER bob", "ACL SAVE", "ACL LOAD", "ACL LOG", "ACL LOG RESET", "CLIENT KILL ID 999",
 			"BACKUP " + filepath.Join(dir, loop[:3]), "CONFIG REWRITE",
 			"MULTI", "FLUSHALL", "CONFIG SET timeout 11", "EXEC",
@@ -72,7 +77,8 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 			"CONFIG SET timeout 10 requirepass (redacted)", "CONFIG RESETSTAT", "FLUSHALL ASYNC", "FLUSHDB",
 			"CTABLE CREATE tab PREFIX p: WINDOW 9000", "CTABLE ALTER tab WINDOW 8000", "CTABLE DROP tab",
 			`ACL SETUSER bob on (redacted) (redacted) ~x +get (+set ~y)`,
-			"ACL DELUSER bob", "ACL SAVE", "ACL LOAD", "ACL LOG RESET", "CLIENT KILL ID 999", "BACKUP " + filepath.Join(dir, loop[:3]),
+			"ACL DELUSER bob", "ACL SAVE", "ACL LOAD", "ACL LOG RESET", "CLIENT KILL ID 999", "BACKUP " +
+				filepath.Join(dir, loop[:3]),
 			"CONFIG REWRITE", "FLUSHALL", "CONFIG SET timeout 11", "FLUSHALL", "SHUTDOWN NOSAVE",
 		}
 		if got := acts(t, log.String(), client); !slices.Equal(got, want) {
@@ -95,7 +101,8 @@ func TestAuditedWords(t *testing.T) {
 	if err := json.Unmarshal([]byte(log.String()), &line); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(line.Command, `ACL SETUSER "a\"\\\xff\a" "~xxx`) || !strings.HasSuffix(line.Command, `xxx... (873 more bytes)"`) {
+	if !strings.HasPrefix(line.Command, `ACL SETUSER "a\"\\\xff\a" "~xxx`) ||
+		!strings.HasSuffix(line.Command, `xxx... (873 more bytes)"`) {
 		t.Errorf("logged %q", line.Command)
 	}
 }

@@ -26,7 +26,8 @@ func (c *Config) backupPath(name string) (string, error) {
 		path = filepath.Join(top, path)
 	}
 	if !isBelow(top, path) {
-		return "", fmt.Errorf("BACKUP writes below the setting backup-dir (%s) only: give the name of a directory there, or - for a stream (fbfkv backup -)", top)
+		return "", fmt.Errorf("BACKUP writes below the setting backup-dir (%s) only: give the name of a "+
+			"directory there, or - for a stream (fbfkv backup -)", top)
 	}
 	realTop, err := resolve(top)
 	if err != nil {
@@ -41,7 +42,8 @@ func (c *Config) backupPath(name string) (string, error) {
 		return "", err
 	}
 	if !isBelow(realTop, realPath) {
-		return "", fmt.Errorf("BACKUP writes below the setting backup-dir (%s) only, and a symbolic link leads from there to %s", top, realPath)
+		return "", fmt.Errorf("BACKUP writes below the setting backup-dir (%s) only, and a symbolic link "+
+			"leads from there to %s", top, realPath)
 	}
 	if realPath == data || isBelow(data, realPath) {
 		return "", fmt.Errorf("%s is inside the data directory", path)
@@ -52,7 +54,8 @@ func (c *Config) backupPath(name string) (string, error) {
 // isBelow reports whether a path is within a directory and not the directory itself. Both are absolute.
 func isBelow(dir, path string) bool {
 	inside, err := filepath.Rel(dir, path)
-	return err == nil && inside != "." && inside != ".." && !strings.HasPrefix(inside, ".."+string(filepath.Separator))
+	return err == nil && inside != "." && inside != ".." &&
+		!strings.HasPrefix(inside, ".."+string(filepath.Separator))
 }
 
 // resolve follows the symbolic links of an absolute path as far as it exists.

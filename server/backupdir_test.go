@@ -20,7 +20,8 @@ func TestBackupPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for link, to := range map[string]string{in("top", "out"): in("elsewhere"), in("top", "dangling"): in("not", "there"), in("top", "up"): "..",
+	for link, to := range map[string]string{in("top", "out"): in("elsewhere"),
+		in("top", "dangling"): in("not", "there"), in("top", "up"): "..",
 		in("top", "here"): in("top", "old"), in("alias"): in("top"), in("top", "data"): in("data")} {
 		if err := os.Symlink(to, link); err != nil {
 			t.Skip(err)
@@ -56,7 +57,8 @@ func TestBackupPath(t *testing.T) {
 	} {
 		config := configWith(t, "dir", in("data"), "backup-dir", c.top)
 		got, err := config.backupPath(c.name)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if got != c.want || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("backup-dir %q, BACKUP %q: %q, %v", c.top, c.name, got, err)
 		}
 	}
@@ -67,7 +69,8 @@ func TestBackupDir(t *testing.T) {
 	t.Parallel()
 	top, other := t.TempDir(), t.TempDir()
 	c := start(t, "backup-dir", top).dial(t)
-	c.expect("-ERR BACKUP writes below the setting backup-dir ("+top+") only: give the name of a directory there, or - for a stream (fbfkv backup -)",
+	c.expect("-ERR BACKUP writes below the setting backup-dir ("+top+") only: give the name of a "+
+		"directory there, or - for a stream (fbfkv backup -)",
 		"BACKUP", filepath.Join(other, "x"))
 	c.expect(filepath.Join(top, "x"), "BACKUP", "x")
 	if r := c.do("CONFIG", "SET", "backup-dir", other); !strings.HasPrefix(r, "-ERR") {

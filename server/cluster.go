@@ -74,13 +74,16 @@ func (c *Config) clusterFaults() (faults Faults) {
 		fault("tls-cluster needs tls-cert-file and tls-key-file")
 	}
 	if c.Cluster.Secret == shippedSecret {
-		fault("cluster-secret is the placeholder of the shipped cluster.conf, which everybody knows: draw one with openssl rand -hex 32")
+		fault("cluster-secret is the placeholder of the shipped cluster.conf, which everybody knows: draw " +
+			"one with openssl rand -hex 32")
 	}
 	switch {
 	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "" && c.TLS.ClusterCACertFile == "":
-		fault("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, or tls-ca-cert-file or tls-ca-cert-dir")
+		fault("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, or " +
+			"tls-ca-cert-file or tls-ca-cert-dir")
 	case !c.Cluster.TLS && c.Cluster.Secret == "" && slices.ContainsFunc(c.Bind, isPublic):
-		fault("with cluster-enabled yes and bind %s, others could pose as nodes: set tls-cluster to yes, or set a cluster-secret",
+		fault("with cluster-enabled yes and bind %s, others could pose as nodes: set tls-cluster to yes, "+
+			"or set a cluster-secret",
 			strings.Join(c.Bind, " "))
 	}
 	return faults
@@ -89,9 +92,12 @@ func (c *Config) clusterFaults() (faults Faults) {
 // Warnings returns what a start should say of settings that are allowed and probably not meant.
 func (c *Config) Warnings() (all []string) {
 	own := c.TLS.ClusterCACertFile
-	if c.Cluster.Enabled && c.Cluster.TLS && c.TLS.Port != 0 && c.TLS.AuthClients != "no" && (own == "" || own == c.TLS.CACertFile) {
-		all = append(all, "the authorities that sign clients' certificates sign those of the cluster's nodes too: whoever gets a server "+
-			"certificate of them can be a node; give nodes an authority of their own, and set tls-cluster-ca-cert-file")
+	if c.Cluster.Enabled && c.Cluster.TLS && c.TLS.Port != 0 && c.TLS.AuthClients != "no" &&
+		(own == "" || own == c.TLS.CACertFile) {
+		all = append(all, "the authorities that sign clients' certificates sign those of the cluster's "+
+			"nodes too: whoever gets a server "+
+			"certificate of them can be a node; give nodes an authority of their own, and set "+
+			"tls-cluster-ca-cert-file")
 	}
 	return all
 }
@@ -123,9 +129,12 @@ func (s *Server) fillCluster(c *commands.Cluster) {
 }
 
 // ofEachNode are the settings in which nodes of a cluster differ for good reasons.
-var ofEachNode = []string{"bind", "port", "tls-port", "dir", "backup-dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
-	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port", "cluster-announce-bus-port",
-	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "tls-cluster-ca-cert-file", "requirepass"}
+var ofEachNode = []string{"bind", "port", "tls-port", "dir", "backup-dir", "logfile", "aclfile",
+	"metrics-addr", "cluster-port", "cluster-announce-ip",
+	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port",
+	"cluster-announce-bus-port",
+	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir",
+	"tls-cluster-ca-cert-file", "requirepass"}
 
 // Digests returns hashes of the settings and of the users that should be equal on all nodes of a
 // cluster. Each node has its own.
@@ -155,7 +164,8 @@ var clusterSettings = []Setting{
 		kind: yesNo(func(c *Config) *bool { return &c.Cluster.Enabled }),
 	}, {
 		Name: "cluster-port", Group: GroupCluster, Default: "0",
-		Doc:  "The TCP port for the other nodes, on the addresses of bind. 0 is the port for clients plus 10000.",
+		Doc: "The TCP port for the other nodes, on the addresses of bind. 0 is the port for clients " +
+			"plus 10000.",
 		kind: integer(func(c *Config) *int { return &c.Cluster.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "cluster-node-timeout", Group: GroupCluster, Default: "1000",
@@ -179,12 +189,14 @@ var clusterSettings = []Setting{
 		Doc: "The address or name at which clients and nodes reach this node. Set it if it differs from " +
 			"that of fbfkv cluster create, as behind address translation, or if the address may change and " +
 			"a name does not.",
-		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceIP }, "<address>", 253).must(goodNames),
+		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceIP }, "<address>",
+			253).must(goodNames),
 	}, {
 		Name: "cluster-announce-hostname", Group: GroupCluster, Default: `""`,
 		Doc: "The node's name. Clients get it beside the address, and can check the certificate against " +
 			"it.",
-		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceHostname }, "<name>", 253).must(goodNames),
+		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceHostname }, "<name>",
+			253).must(goodNames),
 	}, {
 		Name: "cluster-announce-port", Group: GroupCluster, Default: "0",
 		Doc:  "The port at which clients reach this node, if it differs from port; 0: port.",
@@ -198,10 +210,12 @@ var clusterSettings = []Setting{
 		Doc:  "Like cluster-announce-port, for cluster-port.",
 		kind: integer(func(c *Config) *int { return &c.Cluster.AnnounceBusPort }, 0, math.MaxUint16),
 	}, {
-		Name: "cluster-preferred-endpoint-type", Group: GroupCluster, Default: commands.EndpointIP, Mutable: true,
+		Name: "cluster-preferred-endpoint-type", Group: GroupCluster, Default: commands.EndpointIP,
+		Mutable: true,
 		Doc: "How clients are told to reach nodes: by address, by hostname, or by port alone, for clients " +
 			"that reach every node at the same address.",
-		kind: choice(func(c *Config) *string { return &c.Cluster.EndpointType }, commands.EndpointIP, commands.EndpointHostname, commands.EndpointUnknown),
+		kind: choice(func(c *Config) *string { return &c.Cluster.EndpointType }, commands.EndpointIP,
+			commands.EndpointHostname, commands.EndpointUnknown),
 	}, {
 		Name: "cluster-replica-max-stale", Group: GroupCluster, Default: "10", Mutable: true,
 		Doc: "A replica that hears no leader, or lacks committed entries, answers clients that have sent " +
@@ -225,7 +239,8 @@ func longSecret(c *Config) error {
 func goodNames(c *Config) error {
 	for _, name := range []string{c.Cluster.AnnounceIP, c.Cluster.AnnounceHostname} {
 		bad := func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+				strings.ContainsRune(".-_:", r))
 		}
 		if strings.ContainsFunc(name, bad) {
 			return errors.New("argument may only hold letters, digits, dots, hyphens, underscores and colons")

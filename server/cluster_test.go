@@ -33,16 +33,19 @@ const nobody = -1
 
 // lead makes a node the leader; this one is 0.
 func (s *oneShard) lead(leader int) {
-	shard := commands.ClusterShard{ID: strings.Repeat("a", 40), Slots: []commands.SlotRange{{First: 0, Last: 16383}}, Leader: max(leader, 0),
+	shard := commands.ClusterShard{ID: strings.Repeat("a", 40),
+		Slots: []commands.SlotRange{{First: 0, Last: 16383}}, Leader: max(leader, 0),
 		Ready: true, Term: 1}
 	for i := range 3 {
-		shard.Nodes = append(shard.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040d", i), Host: "10.0.0.1", Port: 7000 + i, TLSPort: 8000 + i})
+		shard.Nodes = append(shard.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040d", i), Host: "10.0.0.1",
+			Port: 7000 + i, TLSPort: 8000 + i})
 	}
 	if leader == nobody {
 		shard.LostAt = time.Now()
 	}
 	next := make(chan struct{})
-	s.view.Store(commands.NewClusterView(commands.ClusterView{Node: shard.Nodes[0].ID, Shards: []commands.ClusterShard{shard}}))
+	s.view.Store(commands.NewClusterView(commands.ClusterView{Node: shard.Nodes[0].ID,
+		Shards: []commands.ClusterShard{shard}}))
 	if before := s.changed.Swap(&next); before != nil {
 		close(*before)
 	}
@@ -60,7 +63,8 @@ func TestRequestsWaitForALeader(t *testing.T) {
 	for _, loop := range loops {
 		t.Run(loop, func(t *testing.T) {
 			shard := newShard(nobody)
-			s := startLoop(t, loop, Options{Store: openStore(t), Cluster: &shard.Cluster, Logger: quiet}, "cluster-node-timeout", "600000")
+			s := startLoop(t, loop, Options{Store: openStore(t), Cluster: &shard.Cluster, Logger: quiet},
+				"cluster-node-timeout", "600000")
 			const many = 50
 			waiting := make([]*client, many)
 			for i := range waiting {
@@ -103,8 +107,10 @@ func TestWaitingForALeaderEnds(t *testing.T) {
 	for _, loop := range loops {
 		t.Run(loop, func(t *testing.T) {
 			shard, st := newShard(nobody), openStore(t)
-			s := startLoop(t, loop, Options{Store: st, Cluster: &shard.Cluster, Logger: quiet}, "cluster-node-timeout", "100")
-			s.dial(t).expect("-CLUSTERDOWN The shard has no leader at the moment; nothing was applied", "INCR", "k")
+			s := startLoop(t, loop, Options{Store: st, Cluster: &shard.Cluster, Logger: quiet},
+				"cluster-node-timeout", "100")
+			s.dial(t).expect("-CLUSTERDOWN The shard has no leader at the moment; nothing was applied",
+				"INCR", "k")
 
 			config := *s.config.Load()
 			config.Cluster.NodeTimeout = time.Hour
@@ -177,19 +183,26 @@ func TestNodesSettings(t *testing.T) {
 	}{
 		{"", nil},
 		{"cluster-enabled no appendfsync no", nil},
-		{"appendfsync everysec", []string{"appendfsync everysec: a node of a cluster (cluster-enabled yes) needs always"}},
-		{"appendfsync no port 60000", []string{"appendfsync no: a node", "cluster-port would be 70000, which is no port: set it"}},
+		{"appendfsync everysec", []string{"appendfsync everysec: a node of a cluster (cluster-enabled " +
+			"yes) needs always"}},
+		{"appendfsync no port 60000", []string{"appendfsync no: a node", "cluster-port would be 70000, " +
+			"which is no port: set it"}},
 		{"port 60000 cluster-port 16379", nil},
-		{"port 7000 cluster-port 7000", []string{"cluster-port is 7000, as is a port for clients: give it its own"}},
+		{"port 7000 cluster-port 7000", []string{"cluster-port is 7000, as is a port for clients: give " +
+			"it its own"}},
 		{"port 0", []string{"cluster-enabled yes needs a port, or a cluster-port"}},
-		{"bind *", []string{"with cluster-enabled yes and bind *, others could pose as nodes: set tls-cluster to yes, or set a cluster-secret"}},
+		{"bind *", []string{"with cluster-enabled yes and bind *, others could pose as nodes: set " +
+			"tls-cluster to yes, or set a cluster-secret"}},
 		{"bind -::1,10.0.0.1", []string{"with cluster-enabled yes and bind -::1 10.0.0.1, others could"}},
 		{"bind 127.0.0.1,::1,localhost", nil},
 		{"bind * cluster-secret " + secret, nil},
-		{"cluster-secret choose-a-secret-of-the-nodes", []string{"cluster-secret is the placeholder of the shipped cluster.conf"}},
+		{"cluster-secret choose-a-secret-of-the-nodes", []string{"cluster-secret is the placeholder of " +
+			"the shipped cluster.conf"}},
 		{"cluster-enabled no cluster-secret choose-a-secret-of-the-nodes", nil},
-		{"bind * tls-cluster yes", []string{"tls-cluster needs tls-cert-file and tls-key-file", "tls-cluster yes needs the authorities to trust"}},
-		{"bind * tls-cluster yes tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " + ca.File, nil},
+		{"bind * tls-cluster yes", []string{"tls-cluster needs tls-cert-file and tls-key-file",
+			"tls-cluster yes needs the authorities to trust"}},
+		{"bind * tls-cluster yes tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " +
+			ca.File, nil},
 		{"bind * cluster-enabled no", nil},
 	} {
 		c := configWith(t, "cluster-enabled", "yes")
@@ -199,7 +212,9 @@ func TestNodesSettings(t *testing.T) {
 			}
 		}
 		faults := c.Check()
-		if len(faults) != len(tt.want) || slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, "\n") || strings.Contains(f, secret) }) {
+		if len(faults) != len(tt.want) || slices.ContainsFunc(faults, func(f string) bool {
+			return strings.Contains(f, "\n") || strings.Contains(f, secret)
+		}) {
 			t.Errorf("%s: %q, want %q", tt.settings, faults, tt.want)
 			continue
 		}
@@ -209,19 +224,25 @@ func TestNodesSettings(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range [][2]string{{"cluster-secret", "short"}, {"cluster-node-timeout", "50"}, {"cluster-announce-ip", "a b"},
-		{"cluster-announce-hostname", "a:1"}, {"cluster-announce-hostname", "a\r\nb"}, {"cluster-preferred-endpoint-type", "x"}} {
-		if err := LookUp(bad[0]).Set(DefaultConfig(), bad[1]); err == nil || strings.Contains(err.Error(), "short") {
+	for _, bad := range [][2]string{{"cluster-secret", "short"}, {"cluster-node-timeout",
+		"50"}, {"cluster-announce-ip", "a b"},
+		{"cluster-announce-hostname", "a:1"}, {"cluster-announce-hostname", "a\r\nb"},
+		{"cluster-preferred-endpoint-type", "x"}} {
+		if err := LookUp(bad[0]).Set(DefaultConfig(), bad[1]); err == nil ||
+			strings.Contains(err.Error(), "short") {
 			t.Errorf("%s %q: %v", bad[0], bad[1], err)
 		}
 	}
 
-	s := startWith(t, Options{Store: openStore(t), Cluster: &newShard(0).Cluster, Logger: quiet}, "cluster-enabled", "yes", "cluster-secret", secret)
+	s := startWith(t, Options{Store: openStore(t), Cluster: &newShard(0).Cluster, Logger: quiet},
+		"cluster-enabled", "yes", "cluster-secret", secret)
 	c := s.dial(t)
-	c.expect("-ERR CONFIG SET failed (possibly related to argument 'appendfsync') - a node of a cluster (cluster-enabled yes) needs always",
+	c.expect("-ERR CONFIG SET failed (possibly related to argument 'appendfsync') - a node of a cluster "+
+		"(cluster-enabled yes) needs always",
 		"CONFIG", "SET", "timeout", "7", "appendfsync", "everysec")
 	c.expect("[timeout 0]", "CONFIG", "GET", "timeout")
-	c.expect("+OK", "CONFIG", "SET", "appendfsync", "always", "cluster-replica-max-stale", "7", "cluster-preferred-endpoint-type", "hostname")
+	c.expect("+OK", "CONFIG", "SET", "appendfsync", "always", "cluster-replica-max-stale", "7",
+		"cluster-preferred-endpoint-type", "hostname")
 	c.expect("[cluster-secret (redacted)]", "CONFIG", "GET", "cluster-secret")
 	for i := range clusterSettings {
 		if set := &clusterSettings[i]; !set.Mutable {
@@ -230,7 +251,8 @@ func TestNodesSettings(t *testing.T) {
 	}
 	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "0")
 	c.do("CONFIG", "SET", "cluster-secret", secret)
-	if log := c.do("SLOWLOG", "GET", "-1"); strings.Contains(log, secret) || !strings.Contains(log, "cluster-secret (redacted)") {
+	if log := c.do("SLOWLOG", "GET", "-1"); strings.Contains(log, secret) ||
+		!strings.Contains(log, "cluster-secret (redacted)") {
 		t.Errorf("the slow log: %s", log)
 	}
 }

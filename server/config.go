@@ -212,7 +212,8 @@ func parseOutputLimit(words []string) (OutputLimit, error) {
 
 // words renders the limit as it is written in a configuration.
 func (l OutputLimit) words() []string {
-	return []string{"normal", fmt.Sprint(l.Hard), fmt.Sprint(l.Soft), fmt.Sprint(int64(l.SoftTime / time.Second))}
+	return []string{"normal", fmt.Sprint(l.Hard), fmt.Sprint(l.Soft),
+		fmt.Sprint(int64(l.SoftTime / time.Second))}
 }
 
 // getConfig returns the settings whose name matches a pattern, by name.
@@ -220,7 +221,8 @@ func (s *Server) getConfig(pattern string) [][2]string {
 	config := s.config.Load()
 	var found [][2]string
 	for i := range Settings {
-		if set := &Settings[i]; !set.Lines && commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
+		if set := &Settings[i]; !set.Lines &&
+			commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
 			found = append(found, [2]string{set.Name, set.show(config)})
 		}
 	}
@@ -345,7 +347,8 @@ func (c *Config) StoreOptions() (store.Options, error) {
 func (c *Config) beside() (names []string) {
 	for _, path := range []string{c.aclPath(), c.LogFile} {
 		inside, err := filepath.Rel(absolute(c.Dir), absolute(path))
-		if name, _, _ := strings.Cut(inside, string(filepath.Separator)); path != "" && err == nil && name != ".." {
+		if name, _, _ := strings.Cut(inside, string(filepath.Separator)); path != "" && err == nil &&
+			name != ".." {
 			names = append(names, name)
 		}
 	}
@@ -368,7 +371,8 @@ func orNone[T int64 | time.Duration](v T) T {
 // settings do not go together, and whether the files that they name can be used.
 func (c *Config) Check() (faults Faults) {
 	tlsFiles := func() error {
-		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) && !(c.Region.TLS && c.TLS.hasFiles()) {
+		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) &&
+			!(c.Region.TLS && c.TLS.hasFiles()) {
 			return nil
 		}
 		config, err := c.TLS.read()

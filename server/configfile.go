@@ -93,7 +93,8 @@ func (r *configReader) fault(at place, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	r.faults = append(r.faults, fmt.Sprintf("%s:%d: %s", at.file, at.line, text))
 	if len(r.faults) == maxFaults {
-		r.faults = append(r.faults, fmt.Sprintf("%s:%d: too many faults: the rest of the file was not read", at.file, at.line))
+		r.faults = append(r.faults, fmt.Sprintf("%s:%d: too many faults: the rest of the file was not read",
+			at.file, at.line))
 	}
 }
 
@@ -119,7 +120,8 @@ func (r *configReader) read(f io.Reader, name string) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		r.fault(at, fmt.Errorf("the line is longer than %d bytes; the rest of the file was not read", maxConfigLine))
+		r.fault(at, fmt.Errorf("the line is longer than %d bytes; the rest of the file was not read",
+			maxConfigLine))
 	case err != nil:
 		r.fault(at, err)
 	}
@@ -403,7 +405,8 @@ func settingOf(line string) *Setting {
 	}
 	words, _ := splitWords(line)
 	s := LookUp(words[0])
-	if s != nil && s.Name == "client-output-buffer-limit" && !strings.Contains(strings.ToLower(line), "normal") {
+	if s != nil && s.Name == "client-output-buffer-limit" &&
+		!strings.Contains(strings.ToLower(line), "normal") {
 		return nil // limits of other classes
 	}
 	return s

@@ -76,7 +76,8 @@ port 2
 	if !errors.As(readConfig(strings.NewReader(text), "conf", c), &faults) {
 		t.Fatal("accepted")
 	}
-	for i, want := range []string{"conf:4: enable-debug-command: ", "conf:6: maxmemory: ", "conf:8: slaveof: ", "conf:9: masterauth: ",
+	for i, want := range []string{"conf:4: enable-debug-command: ", "conf:6: maxmemory: ",
+		"conf:8: slaveof: ", "conf:9: masterauth: ",
 		"conf:12: timeout: "} {
 		if i >= len(faults) || !strings.HasPrefix(faults[i], want) || strings.Contains(faults[i], "secret") {
 			t.Fatalf("%q, want %q next", faults[min(i, len(faults)):], want)
@@ -84,7 +85,8 @@ port 2
 	}
 	want := DefaultConfig()
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
-	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser", "cf-bucket-size", "databases 16",
+	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser",
+		"cf-bucket-size", "databases 16",
 		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "io-loop",
 		"exact-direct-io", "exact-record-memory", "block-cache", "port (conf:18, set again below)"}
 	if len(faults) != 5 || !reflect.DeepEqual(c, want) {
@@ -96,18 +98,22 @@ port 2
 func TestFaultsAreBounded(t *testing.T) {
 	err := readConfig(strings.NewReader(strings.Repeat("nonsense\n", 1e5)), "conf", DefaultConfig())
 	var faults Faults
-	if errors.As(err, &faults); len(faults) != maxFaults+1 || !strings.HasSuffix(faults[maxFaults], ":100: too many faults: the rest of the file was not read") {
+	if errors.As(err, &faults); len(faults) != maxFaults+1 ||
+		!strings.HasSuffix(faults[maxFaults], ":100: too many faults: the rest of the file was not read") {
 		t.Errorf("%d faults, the last %q", len(faults), faults[len(faults)-1])
 	}
 }
 
 func TestInclude(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
-		"main.conf":     "timeout 1\nmaxclients 1\nsave 900 1\ninclude part.conf\nmaxclients 3\ninclude conf.d/[!x]*.conf\ninclude nothing/*\n",
-		"part.conf":     "timeout 2\nmaxclients 2\nsave 60 5\n",
-		"conf.d/b.conf": "port 2\nINCLUDE 'conf.d/with space'\n", "conf.d/a.conf": "port 1\nacllog-max-len 1\n",
+		"main.conf": "timeout 1\nmaxclients 1\nsave 900 1\ninclude part.conf\nmaxclients 3\ninclude " +
+			"conf.d/[!x]*.conf\ninclude nothing/*\n",
+		"part.conf":         "timeout 2\nmaxclients 2\nsave 60 5\n",
+		"conf.d/b.conf":     "port 2\nINCLUDE 'conf.d/with space'\n",
+		"conf.d/a.conf":     "port 1\nacllog-max-len 1\n",
 		"conf.d/with space": "acllog-max-len 7\n",
-		"conf.d/.hidden":    "nonsense\n", "conf.d/.c.conf": "nonsense\n", "conf.d/x.conf": "nonsense\n", "conf.d/c.conf.old": "nonsense\n",
+		"conf.d/.hidden":    "nonsense\n", "conf.d/.c.conf": "nonsense\n", "conf.d/x.conf": "nonsense\n",
+		"conf.d/c.conf.old": "nonsense\n",
 	})
 	for _, path := range []string{"main.conf", filepath.Join(dir, "main.conf")} {
 		c, want := DefaultConfig(), DefaultConfig()
@@ -130,7 +136,8 @@ func TestIncludeFaults(t *testing.T) {
 		many.WriteString("include good\n")
 	}
 	writeFiles(t, map[string]string{
-		"main": "include bad\nports 3\ninclude dir\n", "bad": "timeout 1\ntimeout x\n", "dir/f": "", "good": "timeout 1\n",
+		"main": "include bad\nports 3\ninclude dir\n", "bad": "timeout 1\ntimeout x\n", "dir/f": "",
+		"good": "timeout 1\n",
 		"self": "include ./self\n", "a": "include b\n", "b": "include a\n", "many": many.String(),
 		"tree/f": "include tree/*\ninclude tree/*\n",
 	})
@@ -138,7 +145,8 @@ func TestIncludeFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"main": "bad:2: timeout: argument couldn't be parsed into an integer\nmain:2: unknown setting \"ports\", did you mean port?\n" +
+		"main": "bad:2: timeout: argument couldn't be parsed into an integer\nmain:2: unknown setting " +
+			"\"ports\", did you mean port?\n" +
 			"dir:1: read dir: is a directory",
 		"self":   "self:1: include: ./self includes itself",
 		"a":      "b:1: include: a includes itself",
@@ -151,12 +159,14 @@ func TestIncludeFaults(t *testing.T) {
 	}
 	// A tree of links is bounded by the number of files.
 	for i := range 20 {
-		if err := os.WriteFile(fmt.Sprintf("level%d", i), fmt.Appendf(nil, "include level%d\ninclude level%d\n", i+1, i+1), 0o600); err != nil {
+		if err := os.WriteFile(fmt.Sprintf("level%d", i), fmt.Appendf(nil, "include level%d\ninclude "+
+			"level%d\n", i+1, i+1), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var faults Faults
-	if errors.As(ReadConfigFile("level0", DefaultConfig()), &faults); len(faults) == 0 || len(faults) > maxFaults+1 {
+	if errors.As(ReadConfigFile("level0", DefaultConfig()), &faults); len(faults) == 0 ||
+		len(faults) > maxFaults+1 {
 		t.Errorf("%d faults of 2^20 includes", len(faults))
 	}
 }
@@ -172,9 +182,11 @@ func TestRewriteWithIncludes(t *testing.T) {
 		want string
 	}{
 		{[2]string{"maxclients", "9"}, old},
-		{[2]string{"timeout", "7"}, strings.Replace(old, "timeout 1", "timeout 7", 1) + rewriteMark + "\ntimeout 7\n"},
+		{[2]string{"timeout", "7"}, strings.Replace(old, "timeout 1", "timeout 7", 1) + rewriteMark +
+			"\ntimeout 7\n"},
 		{[2]string{"maxclients", "10000"}, old + rewriteMark + "\nmaxclients 10000\n"},
-		{[2]string{"client-output-buffer-limit", "normal 3mb 0 0"}, strings.Replace(old, "2mb 0 0", "3145728 0 0", 1)},
+		{[2]string{"client-output-buffer-limit", "normal 3mb 0 0"},
+			strings.Replace(old, "2mb 0 0", "3145728 0 0", 1)},
 		{[2]string{"save", "7 7"}, ""},
 	} {
 		c := DefaultConfig()
@@ -206,9 +218,11 @@ func TestCheck(t *testing.T) {
 	if faults := c.Check(); faults != nil {
 		t.Errorf("good files: %v", faults)
 	}
-	c.Port, c.TLS.Port, c.TLS.CertFile, c.TLS.KeyFile = 7, 7, filepath.Join(dir, "no.crt"), filepath.Join(dir, "no.key")
+	c.Port, c.TLS.Port, c.TLS.CertFile, c.TLS.KeyFile = 7, 7, filepath.Join(dir, "no.crt"),
+		filepath.Join(dir, "no.key")
 	c.ACLFile, c.LogFile = filepath.Join(dir, "nobody"), filepath.Join(dir, "no", "log")
-	want := []string{"aclfile: open ", "port and tls-port are both 7", "tls-cert-file: open ", "logfile: open "}
+	want := []string{"aclfile: open ", "port and tls-port are both 7", "tls-cert-file: open ",
+		"logfile: open "}
 	faults := c.Check()
 	if len(faults) != len(want) {
 		t.Fatalf("%q", faults)

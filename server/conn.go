@@ -80,7 +80,8 @@ const maxChunk = 16<<20 + 1<<10
 func (c *conn) limits(config *Config) (resp.Limits, int) {
 	replies := int(config.MaxOutput.Hard)
 	if c.session.Authenticated() || !c.server.commands.Users.LoginNeeded() {
-		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest), Chunk: "bf.loadchunk", MaxChunk: maxChunk}, replies
+		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest),
+			Chunk: "bf.loadchunk", MaxChunk: maxChunk}, replies
 	}
 	return resp.UnauthenticatedLimits, replies
 }
@@ -156,6 +157,7 @@ func (s *Server) warnOfHTTP(client string) {
 	if last != 0 && now-last < int64(warnEvery) || !s.warned.CompareAndSwap(last, now) {
 		return
 	}
-	s.log.Warn("possible attack: a client sends POST or Host:, as a browser does when a page tricks it into posting commands; "+
+	s.log.Warn("possible attack: a client sends POST or Host:, as a browser does when a page tricks it "+
+		"into posting commands; "+
 		"it was disconnected", "client", client)
 }

@@ -68,7 +68,8 @@ func TestProtocolErrorsAreToldThenTheConnectionCloses(t *testing.T) {
 			{"*9223372036854775807\r\n", "-ERR Protocol error: invalid multibulk length"},
 			{"*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'"},
 			{"PING \"\r\n", "-ERR Protocol error: unbalanced quotes in request"},
-			{"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n", "-ERR Protocol error: this is not an HTTP server"},
+			{"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n", "-ERR Protocol error: this is not an " +
+				"HTTP server"},
 			{strings.Repeat("x", 70000), "-ERR Protocol error: too big inline request"},
 		} {
 			c := s.dial(t)
@@ -267,7 +268,8 @@ func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 // that does not get on at all.
 func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
 	ticks := make(chan time.Time)
-	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60", "proto-max-bulk-len", "64mb")
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60",
+		"proto-max-bulk-len", "64mb")
 	c := s.dial(t)
 	if err := c.Conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
@@ -280,7 +282,9 @@ func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
 			t.Fatalf("after %d bytes and %v: %v", got+int(n), now.Sub(s.started), err)
 		}
 		if got%(size/8) == 0 && got < size*3/4 { // behind that all may have been written
-			eventually(t, "it has got on since the last tick", func() bool { return s.waitingSince() == now.UnixNano() })
+			eventually(t, "it has got on since the last tick", func() bool {
+				return s.waitingSince() == now.UnixNano()
+			})
 			now = now.Add(29 * time.Second)
 			tick(ticks, now)
 		}
@@ -303,7 +307,8 @@ func TestRoundsDoNotAllocate(t *testing.T) {
 		opidAt               int // where an opid's eight digits are in a request; 0 for none
 	}{
 		{"PING", frame("PING"), "+PONG\r\n", 0},
-		{"CINCRBY", frame("CINCRBY", "a", "00000000", "1"), ":1000000000\r\n", len(frame("CINCRBY", "a")) + len("$8\r\n")},
+		{"CINCRBY", frame("CINCRBY", "a", "00000000", "1"), ":1000000000\r\n", len(frame("CINCRBY", "a")) +
+			len("$8\r\n")},
 	} {
 		s := start(t)
 		c := s.dial(t)
@@ -340,7 +345,8 @@ func TestRoundsDoNotAllocate(t *testing.T) {
 		}
 		slices.Sort(counts)
 		if counts[repeats/4] > 0 {
-			t.Errorf("%s: a pipeline allocates %d times at the median, %d at the first quartile", tt.name, counts[repeats/2], counts[repeats/4])
+			t.Errorf("%s: a pipeline allocates %d times at the median, %d at the first quartile", tt.name,
+				counts[repeats/2], counts[repeats/4])
 		}
 		if got := c.do("GET", "a"); got != strconv.Itoa(1_000_000_000+opid) {
 			t.Errorf("%s: the counter is %s after %d operations", tt.name, got, opid)

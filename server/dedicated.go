@@ -27,12 +27,14 @@ type dedicated struct {
 
 // newDedicated returns the connection of a client that was admitted.
 func newDedicated(s *Server, nc net.Conn, session *commands.Session) *dedicated {
-	return dedicate(s, nc, session, commands.NewPipeline(&s.commands, session), resp.NewReader(nc, resp.Limits{}))
+	return dedicate(s, nc, session, commands.NewPipeline(&s.commands, session),
+		resp.NewReader(nc, resp.Limits{}))
 }
 
 // dedicate returns a connection that goes on where another left off: with its
 // pipeline, and with what reader holds.
-func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pipeline, reader *resp.Reader) *dedicated {
+func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pipeline,
+	reader *resp.Reader) *dedicated {
 	c := &dedicated{
 		conn:   conn{server: s, session: session, pipeline: p},
 		net:    nc,

@@ -49,7 +49,8 @@ type eventLoop struct {
 	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to
 	alarm   chan struct{} // watchBlocked waits for it
 
-	idle    atomic.Int32 // workers that wait for a turn, less the turns they were given; below 0 while one starts
+	// workers that wait for a turn, less the turns they were given; below 0 while one starts
+	idle    atomic.Int32
 	workers sync.WaitGroup
 	running runningWorkers
 
@@ -108,7 +109,9 @@ func (l *eventLoop) hang() error {
 // control adds, changes or deletes a descriptor of the epoll instance.
 func (l *eventLoop) control(op, fd int, events uint32) (err error) {
 	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
-	if rawErr := l.raw.Control(func(epoll uintptr) { err = unix.EpollCtl(int(epoll), op, fd, &event) }); rawErr != nil {
+	if rawErr := l.raw.Control(func(epoll uintptr) {
+		err = unix.EpollCtl(int(epoll), op, fd, &event)
+	}); rawErr != nil {
 		return rawErr
 	}
 	return err

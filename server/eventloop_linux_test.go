@@ -474,7 +474,8 @@ func TestIdleClientsAreCheap(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	// The client's own end of each is in here too.
-	each := (int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)) / int64(clients)
+	more := int64(after.HeapAlloc+after.StackInuse) - int64(before.HeapAlloc+before.StackInuse)
+	each := more / int64(clients)
 	t.Logf("%d bytes each", each)
 	if each > 3000 {
 		t.Errorf("an idle client costs %d bytes", each)

@@ -63,7 +63,8 @@ func TestMemoryOfAllClients(t *testing.T) {
 	half.send(strings.Repeat("x", 600_000) + "\r\n")
 	half.expectReply(strings.Repeat("x", 900_000))
 	admin := s.dial(t)
-	if info := admin.do("INFO"); !strings.Contains(info, "evicted_clients:2\r") || !strings.Contains(info, "maxmemory_clients:2097152\r") {
+	if info := admin.do("INFO"); !strings.Contains(info, "evicted_clients:2\r") ||
+		!strings.Contains(info, "maxmemory_clients:2097152\r") {
 		t.Error(info)
 	}
 	admin.expect("+OK", "CONFIG", "SET", "maxmemory-clients", "0")
@@ -72,19 +73,21 @@ func TestMemoryOfAllClients(t *testing.T) {
 	unbounded.expect("+QUEUED", "PING")
 }
 
-// TestMemoryOfBuffers: a buffer counts in full while a client has one, also if a single byte is in it, except with
-// CLIENT NO-EVICT. (Without an event loop it is small again before more is read.)
+// TestMemoryOfBuffers: a buffer counts in full while a client has one, also if a single byte is in
+// it, except with CLIENT NO-EVICT. (Without an event loop it is small again before more is read.)
 func TestMemoryOfBuffers(t *testing.T) {
 	for _, loop := range loops[:2] {
 		t.Run(loop, func(t *testing.T) {
 			ticks := make(chan time.Time)
-			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "600kb")
+			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet, ticks: ticks},
+				"maxmemory-clients", "600kb")
 			keep := func(spared bool) (c *client) {
 				c = s.dial(t)
 				if spared {
 					c.expect("+OK", "CLIENT", "NO-EVICT", "ON")
 				}
-				c.send(frame("ECHO", strings.Repeat("x", 900_000)) + "*") // of the next request there is a byte
+				// of the next request there is a byte
+				c.send(frame("ECHO", strings.Repeat("x", 900_000)) + "*")
 				c.expectReply(strings.Repeat("x", 900_000))
 				return c
 			}
@@ -106,8 +109,8 @@ func TestMemoryOfBuffers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfGrownBuffers: of a connection with a goroutine of its own, a buffer counts in full that was made larger before
-// more came, or whose replies are sent in part.
+// TestMemoryOfGrownBuffers: of a connection with a goroutine of its own, a buffer counts in full
+// that was made larger before more came, or whose replies are sent in part.
 func TestMemoryOfGrownBuffers(t *testing.T) {
 	s := startLoop(t, "goroutine", Options{Store: openStore(t), Logger: quiet}, "proto-max-bulk-len", "16mb")
 	for _, what := range []struct {
@@ -115,9 +118,11 @@ func TestMemoryOfGrownBuffers(t *testing.T) {
 		send string
 		fits func(c *dedicated) bool
 	}{
-		{"a request", "*2\r\n$4\r\nECHO\r\n$9000000\r\n" + strings.Repeat("x", 7<<19), func(c *dedicated) bool {
-			return c.session.Held() >= 8<<20 // the next size of the buffer, which c may be making: nobody else reads its size
-		}},
+		{"a request", "*2\r\n$4\r\nECHO\r\n$9000000\r\n" + strings.Repeat("x", 7<<19),
+			func(c *dedicated) bool {
+				// the next size of the buffer, which c may be making: nobody else reads its size
+				return c.session.Held() >= 8<<20
+			}},
 		{"replies", frame("ECHO", strings.Repeat("x", 16_000_000)), func(c *dedicated) bool {
 			return c.session.Held() >= int64(c.replies.Cap()+c.reader.Cap())
 		}},
@@ -132,11 +137,13 @@ func TestMemoryOfGrownBuffers(t *testing.T) {
 				served = other.line.(*dedicated)
 			}
 			s.mu.Unlock()
-			eventually(t, "all was read that was sent, or all was sent that fits into the socket", func() bool {
-				in, out := served.in.Load(), served.out.Load()
-				time.Sleep(20 * time.Millisecond)
-				return in >= 7<<19 && (out > maxWrite || what.name == "a request") && served.in.Load() == in && served.out.Load() == out
-			})
+			eventually(t, "all was read that was sent, or all was sent that fits into the socket",
+				func() bool {
+					in, out := served.in.Load(), served.out.Load()
+					time.Sleep(20 * time.Millisecond)
+					return in >= 7<<19 && (out > maxWrite || what.name == "a request") &&
+						served.in.Load() == in && served.out.Load() == out
+				})
 			eventually(t, "the buffers are noted in full", func() bool { return what.fits(served) })
 			c.Close()
 			eventually(t, "it is gone", func() bool { return s.commands.Info().ConnectedClients == 0 })
@@ -144,10 +151,12 @@ func TestMemoryOfGrownBuffers(t *testing.T) {
 	}
 }
 
-// TestMemoryOfMonitors: what waits to be shown to a client with MONITOR counts as its memory, until it is sent.
+// TestMemoryOfMonitors: what waits to be shown to a client with MONITOR counts as its memory, until
+// it is sent.
 func TestMemoryOfMonitors(t *testing.T) {
 	ticks := make(chan time.Time)
-	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "8mb", "client-output-buffer-limit", "normal 0 0 0")
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "8mb",
+		"client-output-buffer-limit", "normal 0 0 0")
 	held := func() int64 { return s.commands.Info().ClientMemory }
 	reads, slow, c := s.dial(t), s.dial(t), s.dial(t)
 	text := strings.Repeat("x", 100_000)
@@ -185,8 +194,8 @@ func TestMemoryOfMonitors(t *testing.T) {
 	}
 }
 
-// TestMemoryOfWatchedKeys: the keys of WATCH count as the client's memory, until it watches them no more. So does the queue of MULTI,
-// which RESET ends, too.
+// TestMemoryOfWatchedKeys: the keys of WATCH count as the client's memory, until it watches them no
+// more. So does the queue of MULTI, which RESET ends, too.
 func TestMemoryOfWatchedKeys(t *testing.T) {
 	s := startWith(t, Options{Store: openStore(t), Logger: quiet})
 	c := s.dial(t)

@@ -111,7 +111,8 @@ const (
 	sessions      = "cannot be changed: clients may resume TLS sessions with a ticket for some days"
 )
 
-// Directives are the directives of Redis 6 to 8 and of Valkey to 9, and our former ones. The list does not change.
+// Directives are the directives of Redis 6 to 8 and of Valkey to 9, and our former ones. The list
+// does not change.
 var Directives = []Directive{
 	{"replicaof", noReplication, only("no one")},
 	{"slaveof", noReplication, only("no one")},
@@ -122,8 +123,10 @@ var Directives = []Directive{
 	{"min-replicas-to-write", noReplication, only("0")},
 	{"min-slaves-to-write", noReplication, only("0")},
 	{"sentinel", "Sentinel is not supported", refused},
-	{"maxmemory", "not supported: filter-maxmemory, hot-counters and cache-memory limit memory, and other counters are on disk", only("0")},
-	{"maxmemory-policy", "only noeviction is supported: fbfkv never drops a counter to make room", only("noeviction")},
+	{"maxmemory", "not supported: filter-maxmemory, hot-counters and cache-memory limit memory, and other " +
+		"counters are on disk", only("0")},
+	{"maxmemory-policy", "only noeviction is supported: fbfkv never drops a counter to make room",
+		only("noeviction")},
 	{"loadmodule", "modules are not supported: their commands would be missing", refused},
 	{"loadmodule-ex", "modules are not supported: their commands would be missing", refused},
 	{"enable-protected-configs", "not supported: nobody can change these settings at run time", only("no")},
@@ -132,8 +135,10 @@ var Directives = []Directive{
 	{"unixsocket", onlyTCP, refused},
 	{"rdma-bind", onlyTCP, refused},
 	{"rdma-port", onlyTCP, only("0")},
-	{"tls-auth-clients-user", "a certificate does not log a client in: clients must send AUTH or HELLO as well", only("off")},
-	{"tls-ciphersuites", "the suites for TLSv1.3 cannot be chosen; all are safe", only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
+	{"tls-auth-clients-user", "a certificate does not log a client in: clients must send AUTH or " +
+		"HELLO as well", only("off")},
+	{"tls-ciphersuites", "the suites for TLSv1.3 cannot be chosen; all are safe",
+		only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
 	{"tls-session-caching", sessions, only("yes")},
 	{"tls-session-cache-timeout", sessions, only("300")},
 

@@ -17,19 +17,30 @@ import (
 // fuzzSeeds are conversations of one client each.
 var fuzzSeeds = []string{
 	"PING\r\nECHO hi\r\nGET k\r\n", "\r\n\r\nPING\r\n", "*0\r\n*-1\r\nPING\n",
-	frame("CINCRBY", "k", "op-1", "5") + frame("CINCRBY", "k", "op-1", "5", "WITHSTATUS") + frame("CSEEN", "k", "op-1"),
+	frame("CINCRBY", "k", "op-1", "5") + frame("CINCRBY", "k", "op-1", "5", "WITHSTATUS") +
+		frame("CSEEN", "k", "op-1"),
 	frame("CMINCRBY", "op-2", "2", "a", "1", "b", "-1", "WITHSTATUS") + frame("CMGET", "a", "b", "none"),
-	frame("CINCRBY", "k", "op-3", "1", "AT", "1") + frame("CDECR", "k", "") + frame("CINCRBY", "k", "op", "x"),
-	frame("HELLO", "3") + frame("CSEEN", "k", "none") + frame("FBF.ADD", "f", "x") + frame("FBF.INFO", "f") + frame("CTABLE", "INFO", "default"),
-	frame("MULTI") + frame("SET", "a", "1") + frame("NOSUCH") + frame("EXEC") + frame("MULTI") + frame("INCR", "a") + frame("EXEC"),
+	frame("CINCRBY", "k", "op-3", "1", "AT", "1") + frame("CDECR", "k", "") +
+		frame("CINCRBY", "k", "op", "x"),
+	frame("HELLO", "3") + frame("CSEEN", "k", "none") + frame("FBF.ADD", "f", "x") + frame("FBF.INFO", "f") +
+		frame("CTABLE", "INFO", "default"),
+	frame("MULTI") + frame("SET", "a", "1") + frame("NOSUCH") + frame("EXEC") + frame("MULTI") +
+		frame("INCR", "a") + frame("EXEC"),
 	frame("MULTI") + frame("GET", "a") + frame("DISCARD") + frame("WATCH", "a") + frame("EXEC"),
-	frame("FBF.INSERT", "g", "CAPACITY", "10", "ITEMS", "a", "b") + frame("FBF.MEXISTS", "g", "a", "c") + frame("FBF.REFRESH", "g"),
-	frame("CTABLE", "CREATE", "t", "PREFIX", "t:", "MODE", "APPROX") + frame("CTABLE", "LIST") + frame("CTABLE", "DROP", "t"),
-	frame("SET", "k", "1", "EX", "100", "GET") + frame("TTL", "k") + frame("SCAN", "0", "MATCH", "*", "COUNT", "10") + frame("KEYS", "*"),
-	frame("COMMAND", "DOCS", "get") + frame("COMMAND", "GETKEYS", "mget", "a", "b") + frame("INFO") + frame("CLIENT", "LIST"),
-	frame("SLOWLOG", "GET") + frame("LATENCY", "HISTOGRAM") + frame("MEMORY", "USAGE", "k") + frame("OBJECT", "ENCODING", "k"),
-	frame("RESET") + frame("SELECT", "0") + frame("SELECT", "9") + frame("WAIT", "0", "0") + frame("DBSIZE") + frame("FLUSHALL"),
-	"*1\r\n$9223372036854775807\r\n", "*2\r\n$3\r\nGET\r\n$-1\r\n", "GET \"unbalanced\r\n", "PING\r\n*1\r\n:1\r\n",
+	frame("FBF.INSERT", "g", "CAPACITY", "10", "ITEMS", "a", "b") + frame("FBF.MEXISTS", "g", "a", "c") +
+		frame("FBF.REFRESH", "g"),
+	frame("CTABLE", "CREATE", "t", "PREFIX", "t:", "MODE", "APPROX") + frame("CTABLE", "LIST") +
+		frame("CTABLE", "DROP", "t"),
+	frame("SET", "k", "1", "EX", "100", "GET") + frame("TTL", "k") +
+		frame("SCAN", "0", "MATCH", "*", "COUNT", "10") + frame("KEYS", "*"),
+	frame("COMMAND", "DOCS", "get") + frame("COMMAND", "GETKEYS", "mget", "a", "b") + frame("INFO") +
+		frame("CLIENT", "LIST"),
+	frame("SLOWLOG", "GET") + frame("LATENCY", "HISTOGRAM") + frame("MEMORY", "USAGE", "k") +
+		frame("OBJECT", "ENCODING", "k"),
+	frame("RESET") + frame("SELECT", "0") + frame("SELECT", "9") + frame("WAIT", "0", "0") + frame("DBSIZE") +
+		frame("FLUSHALL"),
+	"*1\r\n$9223372036854775807\r\n", "*2\r\n$3\r\nGET\r\n$-1\r\n", "GET \"unbalanced\r\n",
+	"PING\r\n*1\r\n:1\r\n",
 	"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n", "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
@@ -49,7 +60,8 @@ func FuzzServer(f *testing.F) {
 	for _, s := range fuzzSeeds {
 		f.Add([]byte(s))
 	}
-	st, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet, Fatal: func(err error) { f.Error(err) }})
+	st, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet,
+		Fatal: func(err error) { f.Error(err) }})
 	if err != nil {
 		f.Fatal(err)
 	}

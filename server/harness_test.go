@@ -92,7 +92,8 @@ func overTLS(t testing.TB, l net.Listener) (net.Listener, *tls.Config) {
 	t.Helper()
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no",
+	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key,
+		"tls-auth-clients", "no",
 		"tls-handshake-timeout", "3600"), quiet)
 	if err != nil {
 		t.Fatal(err)

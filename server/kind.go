@@ -34,7 +34,8 @@ var (
 )
 
 // scalar is the kind of a value that is one word.
-func scalar[T any](field func(*Config) *T, syntax string, parse func(string) (T, error), format func(T) string) kind {
+func scalar[T any](field func(*Config) *T, syntax string, parse func(string) (T, error),
+	format func(T) string) kind {
 	return kind{
 		parse: func(c *Config, words []string) error {
 			if len(words) != 1 {
@@ -80,7 +81,8 @@ func millis(field func(*Config) *time.Duration, lowest, highest int64) kind {
 	return duration(field, "<milliseconds>", time.Millisecond, lowest, highest)
 }
 
-func duration(field func(*Config) *time.Duration, syntax string, unit time.Duration, lowest, highest int64) kind {
+func duration(field func(*Config) *time.Duration, syntax string, unit time.Duration, lowest,
+	highest int64) kind {
 	return scalar(field, syntax,
 		func(s string) (time.Duration, error) {
 			n, err := parseTime(s, unit, lowest, highest)
@@ -147,7 +149,8 @@ const passwordSyntax = "<password>"
 func password(field func(*Config) *string) kind { return text(field, passwordSyntax, 512) }
 
 // list is the kind of a value of several words.
-func list[T any](field func(*Config) *T, syntax string, parse func([]string) (T, error), format func(T) []string) kind {
+func list[T any](field func(*Config) *T, syntax string, parse func([]string) (T, error),
+	format func(T) []string) kind {
 	return kind{
 		parse: func(c *Config, words []string) error {
 			v, err := parse(words)

@@ -119,7 +119,8 @@ func listenOn(bind []string, port int) ([]net.Listener, error) {
 		listeners = append(listeners, l)
 	}
 	if len(listeners) == 0 {
-		return nil, fmt.Errorf("cannot listen: no address of bind %s exists on this machine", strings.Join(bind, " "))
+		return nil, fmt.Errorf("cannot listen: no address of bind %s exists on this machine",
+			strings.Join(bind, " "))
 	}
 	return listeners, nil
 }
@@ -199,8 +200,10 @@ func isTransient(err error) bool {
 // Refusals of a client before its first command.
 const (
 	tooManyClients = "ERR max number of clients reached"
-	protectedMode  = "DENIED fbfkv is running in protected mode: no password is set, so only clients on its own machine " +
-		"are served. To serve others, set requirepass in the configuration file or with CONFIG SET from the server's " +
+	protectedMode  = "DENIED fbfkv is running in protected mode: no password is set, so only clients on " +
+		"its own machine " +
+		"are served. To serve others, set requirepass in the configuration file or with CONFIG SET from " +
+		"the server's " +
 		"machine; or, where the network itself keeps strangers out, set protected-mode to no."
 )
 
@@ -464,7 +467,8 @@ func (l *tlsListener) logFailure(nc net.Conn, err error) {
 		reason = "it gave way to newer ones: more than tls-max-handshakes are under way"
 	}
 	if silent, yes := l.tls.failed.due(); yes {
-		l.tls.log.Warn("TLS handshake failed", "client", nc.RemoteAddr().String(), "reason", reason, "more_since_last", silent)
+		l.tls.log.Warn("TLS handshake failed", "client", nc.RemoteAddr().String(), "reason", reason,
+			"more_since_last", silent)
 	}
 }
 

@@ -25,14 +25,17 @@ func TestTurnsOfTheLoad(t *testing.T) {
 		held   uint32 // the worker's turn at the end
 	}{
 		{"large", 1, []rounds{{growAfter, large}}, one, 2, turnHeld},
-		{"as often large as not", 1, []rounds{{growAfter - 1, large}, {2, middle}, {2, large}, {9, middle}, {growAfter - 1, large}}, one, 1, turnHeld},
-		{"more often large than not", 1, []rounds{{growAfter - 1, large}, {1, middle}, {2, large}}, one, 2, turnHeld},
+		{"as often large as not", 1, []rounds{{growAfter - 1, large}, {2, middle}, {2, large}, {9, middle},
+			{growAfter - 1, large}}, one, 1, turnHeld},
+		{"more often large than not", 1, []rounds{{growAfter - 1, large}, {1, middle}, {2, large}}, one, 2,
+			turnHeld},
 		{"of one connection", 1, []rounds{{10 * growAfter, large}}, lone, 1, turnHeld},
 		{"others' connections", 2, []rounds{{10 * shrinkAfter, 0}}, one, 2, turnHeld},
 		{"not large", 1, []rounds{{10 * growAfter, large - 1}}, one, 1, turnHeld},
 		{"large for long", 1, []rounds{{10 * growAfter, large}}, one, 3, turnHeld},
 		{"small", 2, []rounds{{shrinkAfter, small}}, one, 1, noTurn},
-		{"small, not for long", 2, []rounds{{shrinkAfter - 1, small}, {1, middle}, {shrinkAfter - 1, small}}, one, 2, turnHeld},
+		{"small, not for long", 2, []rounds{{shrinkAfter - 1, small}, {1, middle}, {shrinkAfter - 1, small}},
+			one, 2, turnHeld},
 		{"not small", 2, []rounds{{10 * shrinkAfter, middle}}, one, 2, turnHeld},
 		{"small, and no turn more than the fewest", 1, []rounds{{10 * shrinkAfter, small}}, one, 1, turnHeld},
 		{"large, then small", 1, []rounds{{growAfter, large}, {shrinkAfter, small}}, one, 1, noTurn},
@@ -69,8 +72,10 @@ func TestSetTurns(t *testing.T) {
 		runtime.GOMAXPROCS(c.gomaxprocs)
 		l := new(eventLoop)
 		l.setTurns(c.processors)
-		if int(l.fewest) != c.fewest || int(l.most) != c.most || l.turns.Load() != l.fewest || cap(l.turn) != c.most {
-			t.Errorf("GOMAXPROCS %d, %d processors: %d to %d turns", c.gomaxprocs, c.processors, l.fewest, l.most)
+		if int(l.fewest) != c.fewest || int(l.most) != c.most || l.turns.Load() != l.fewest ||
+			cap(l.turn) != c.most {
+			t.Errorf("GOMAXPROCS %d, %d processors: %d to %d turns", c.gomaxprocs, c.processors, l.fewest,
+				l.most)
 		}
 	}
 }
@@ -93,7 +98,8 @@ func TestTurnsComeAndGo(t *testing.T) {
 	sent := 0
 	for round := range 2 {
 		for loop.turns.Load() < loop.most {
-			s.together(t, clients, func(i int) string { // so that rounds are large, however slow the clients are
+			// so that rounds are large, however slow the clients are
+			s.together(t, clients, func(i int) string {
 				return strings.Repeat(frame("INCR", fmt.Sprint("own-", i)), each)
 			})
 			for _, c := range clients {

@@ -34,10 +34,14 @@ func TestMonitor(t *testing.T) {
 			if got := m.shown(); got != `* "PING"` { // its own
 				t.Errorf("it sees %s", got)
 			}
-			c.send(frame("cincrby", "k", "id\n", "1") + frame("GET") + frame("nonsense") + frame("GET", "k") + frame("CINCRBY", "k", "x", "y") +
-				frame("MULTI") + frame("INCR", "n") + frame("DBSIZE") + frame("EXEC") + frame("AUTH", "secret") +
-				frame("CONFIG", "SET", "timeout", "0") + frame("CLIENT", "LIST") + frame("HELLO", "2", "AUTH", "default", "x"))
-			for _, want := range []string{`"cincrby" "k" "id\n" "1"`, `"GET" "k"`, `"CINCRBY" "k" "x" "y"`, `"MULTI"`, `"INCR" "n"`, `"DBSIZE"`, `"EXEC"`,
+			c.send(frame("cincrby", "k", "id\n", "1") + frame("GET") + frame("nonsense") + frame("GET", "k") +
+				frame("CINCRBY", "k", "x", "y") +
+				frame("MULTI") + frame("INCR", "n") + frame("DBSIZE") + frame("EXEC") +
+				frame("AUTH", "secret") +
+				frame("CONFIG", "SET", "timeout", "0") + frame("CLIENT", "LIST") +
+				frame("HELLO", "2", "AUTH", "default", "x"))
+			for _, want := range []string{`"cincrby" "k" "id\n" "1"`, `"GET" "k"`, `"CINCRBY" "k" "x" "y"`,
+				`"MULTI"`, `"INCR" "n"`, `"DBSIZE"`, `"EXEC"`,
 				`"AUTH" "(redacted)"`, `"HELLO" "2" "AUTH" "(redacted)" "(redacted)"`} {
 				if got := m.shown(); got != "* "+want {
 					t.Errorf("it sees %s, want %s", got, want)
@@ -77,7 +81,9 @@ func TestSlowMonitor(t *testing.T) {
 	for range 500 { // 50 MB, far more than the system keeps for a socket
 		c.expect(text, "ECHO", text)
 	}
-	eventually(t, "the monitor is gone", func() bool { return len(s.sessions()) == 1 && !s.Server.commands.Observer.Watched() })
+	eventually(t, "the monitor is gone", func() bool {
+		return len(s.sessions()) == 1 && !s.Server.commands.Observer.Watched()
+	})
 }
 
 // TestObservationSettings take effect at once.
@@ -93,13 +99,16 @@ func TestObservationSettings(t *testing.T) {
 	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "-1")
 }
 
-// TestSecretSettingsAreNotShown: no setting that is a password, by what the settings say of themselves, in CONFIG GET, INFO,
-// the log or SLOWLOG, whether CONFIG SET accepts it or not. (MONITOR does not show CONFIG.)
+// TestSecretSettingsAreNotShown: no setting that is a password, by what the settings say of
+// themselves, in CONFIG GET, INFO, the log or SLOWLOG, whether CONFIG SET accepts it or not.
+// (MONITOR does not show CONFIG.)
 func TestSecretSettingsAreNotShown(t *testing.T) {
 	const secret = "a-password-of-more-than-16-bytes"
 	var log lockedBuffer
-	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))}, "slowlog-log-slower-than", "0",
-		"requirepass", secret, "cluster-secret", secret, "region-password", secret, "tls-key-file-pass", secret)
+	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))},
+		"slowlog-log-slower-than", "0",
+		"requirepass", secret, "cluster-secret", secret, "region-password", secret, "tls-key-file-pass",
+		secret)
 	c := s.dial(t)
 	c.expect("+OK", "AUTH", secret)
 	found := 0
@@ -112,16 +121,20 @@ func TestSecretSettingsAreNotShown(t *testing.T) {
 		c.expect("["+name+" (redacted)]", "CONFIG", "GET", name)
 		c.expect("["+name+" (redacted)]", "CONFIG", "GET", strings.ToUpper(name[:4])+"*"+name[5:])
 		if set := c.do("CONFIG", "SET", name, secret); set == "+OK" {
-			eventually(t, "the act is logged", func() bool { return strings.Contains(log.String(), "CONFIG SET "+name+" ") })
+			eventually(t, "the act is logged", func() bool {
+				return strings.Contains(log.String(), "CONFIG SET "+name+" ")
+			})
 		}
-		if said := c.do("SLOWLOG", "GET", "-1"); strings.Contains(said, secret) || !strings.Contains(said, name+" (redacted)") {
+		if said := c.do("SLOWLOG", "GET", "-1"); strings.Contains(said, secret) ||
+			!strings.Contains(said, name+" (redacted)") {
 			t.Errorf("SLOWLOG shows %s", said)
 		}
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log shows %s", log.String())
 		}
 	}
-	for _, command := range []string{"CONFIG GET *", "INFO everything", "CLIENT LIST", "CLIENT INFO", "ACL LOG", "LATENCY LATEST", "MEMORY STATS"} {
+	for _, command := range []string{"CONFIG GET *", "INFO everything", "CLIENT LIST", "CLIENT INFO",
+		"ACL LOG", "LATENCY LATEST", "MEMORY STATS"} {
 		if said := c.do(strings.Fields(command)...); strings.Contains(said, secret) {
 			t.Errorf("%s shows %s", command, said)
 		}

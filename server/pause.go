@@ -55,7 +55,8 @@ func (p *pause) wake() {
 
 // holds returns for how long a client's request has to wait unless the pause
 // changes before; 0: not at all.
-func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Duration, changed <-chan struct{}) {
+func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Duration,
+	changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	until := p.until.Load()
@@ -78,7 +79,8 @@ const lookAfterHeld = time.Second
 // wait delays a request for as long as clients are paused. What came before it
 // is answered first, by flush. It fails if flush does, once stop is closed, or once
 // the client is killed or, while it is held, has left, as gone tells.
-func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, gone func() bool, stop <-chan struct{}) error {
+func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, gone func() bool,
+	stop <-chan struct{}) error {
 	for held := false; ; held = true {
 		wait, changed := p.holds(client, args)
 		if client.Killed() || held && gone() {

@@ -96,7 +96,8 @@ func TestWhatAPauseHolds(t *testing.T) {
 				}
 				admin.expect("+OK", "CLIENT", "UNPAUSE")
 			}
-			if got := c.reply(); got == "" || strings.HasPrefix(got, "error: ") || strings.HasPrefix(got, "EOF") {
+			if got := c.reply(); got == "" || strings.HasPrefix(got, "error: ") ||
+				strings.HasPrefix(got, "EOF") {
 				t.Errorf("the reply is %q", got)
 			}
 			admin.expect("+OK", "CLIENT", "UNPAUSE")

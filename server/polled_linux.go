@@ -172,7 +172,8 @@ func (c *polled) transmit(b []byte) (sent int, err error) {
 // newPolled returns the connection of a client that was admitted.
 func newPolled(l *eventLoop, fd int, session *commands.Session) *polled {
 	c := &polled{
-		conn: conn{server: l.server, session: session, pipeline: commands.NewPipeline(&l.server.commands, session)},
+		conn: conn{server: l.server, session: session,
+			pipeline: commands.NewPipeline(&l.server.commands, session)},
 		loop: l,
 		fd:   fd,
 	}

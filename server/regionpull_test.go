@@ -34,12 +34,14 @@ func startRegion(t *testing.T, loop string, settings ...string) (*running, *stor
 
 // pullOf is a request of region 1 for all partitions, behind what is committed in each.
 func pullOf(st *store.Store, most int, block time.Duration) []string {
-	words := []string{"REGION.PULL", "77", "1", strconv.FormatUint(st.Meta().Incarnation, 10), "MAX", strconv.Itoa(most),
+	words := []string{"REGION.PULL", "77", "1", strconv.FormatUint(st.Meta().Incarnation, 10), "MAX",
+		strconv.Itoa(most),
 		"BLOCK", strconv.FormatInt(block.Milliseconds(), 10)}
 	ranges, n := st.Stats().Partitions, 16384
 	for p := range ranges {
 		after := strconv.FormatUint(st.CommittedOf(uint16(p)), 10)
-		words = append(words, strconv.Itoa(p), strconv.Itoa(p*n/ranges), strconv.Itoa((p+1)*n/ranges-1), after, after)
+		words = append(words, strconv.Itoa(p), strconv.Itoa(p*n/ranges), strconv.Itoa((p+1)*n/ranges-1),
+			after, after)
 	}
 	return words
 }
@@ -81,10 +83,12 @@ func TestRegionPull(t *testing.T) {
 				t.Errorf("while clients are paused: %.100q", got)
 			}
 			other.expect("+OK", "CLIENT", "UNPAUSE")
-			if log := other.do("SLOWLOG", "GET", "-1"); strings.Contains(strings.ToLower(log), "region.pull") || !strings.Contains(log, "CGET") {
+			if log := other.do("SLOWLOG", "GET", "-1"); strings.Contains(strings.ToLower(log),
+				"region.pull") || !strings.Contains(log, "CGET") {
 				t.Errorf("the slow log: %.300q", log)
 			}
-			if info := other.do("INFO", "commandstats"); !strings.Contains(info, "cmdstat_region.pull:calls=2,usec=0,") {
+			if info := other.do("INFO", "commandstats"); !strings.Contains(info,
+				"cmdstat_region.pull:calls=2,usec=0,") {
 				t.Errorf("its time is counted: %s", info)
 			}
 		})
@@ -123,7 +127,8 @@ func TestRegionPullEnds(t *testing.T) {
 
 // TestRegionPullUser: the user of another region needs one permission, and others have not got it.
 func TestRegionPullUser(t *testing.T) {
-	s, st := startRegion(t, "event loop", "requirepass", "secret", "user", "region on >pw +region.pull", "user", "app on >pw ~* +@all -@dangerous")
+	s, st := startRegion(t, "event loop", "requirepass", "secret", "user", "region on >pw +region.pull",
+		"user", "app on >pw ~* +@all -@dangerous")
 	words := pullOf(st, 1<<20, 0)
 	c := s.dial(t)
 	if got := c.do(words[:10]...); !strings.HasPrefix(got, "-NOAUTH") {
@@ -155,15 +160,19 @@ func TestRegionPullHostile(t *testing.T) {
 		return words
 	}
 	for name, words := range map[string][]string{
-		"alone": good[:1], "no ranges": good[:8], "half a range": good[:10], "text": with(1, "x"), "negative": with(4, "-1"), "huge": with(3, strings.Repeat("9", 30)),
-		"another word": with(4, "MOST"), "too much": with(5, "67108865"), "for ever": with(7, "60001"), "a NUL": with(8, "\x00"), "empty": with(9, ""),
-		"region 16": with(2, "16"), "twice": slices.Concat(good, good[8:13]), "acknowledged but not taken": with(12, "1000000"),
+		"alone": good[:1], "no ranges": good[:8], "half a range": good[:10], "text": with(1, "x"),
+		"negative": with(4, "-1"), "huge": with(3, strings.Repeat("9", 30)),
+		"another word": with(4, "MOST"), "too much": with(5, "67108865"), "for ever": with(7, "60001"),
+		"a NUL": with(8, "\x00"), "empty": with(9, ""),
+		"region 16": with(2, "16"), "twice": slices.Concat(good, good[8:13]),
+		"acknowledged but not taken": with(12, "1000000"),
 	} {
 		if got := c.do(words...); !strings.HasPrefix(got, "-ERR ") {
 			t.Errorf("%s: %.100q", name, got)
 		}
 	}
-	for name, words := range map[string][]string{"another group": with(1, "78"), "itself": with(2, "0"), "no member": with(2, "3"), "incarnation": with(3, "1")} {
+	for name, words := range map[string][]string{"another group": with(1, "78"), "itself": with(2, "0"),
+		"no member": with(2, "3"), "incarnation": with(3, "1")} {
 		if got := c.do(words...); !strings.HasPrefix(got, "-REFUSED ") {
 			t.Errorf("%s: %.100q", name, got)
 		}
@@ -224,7 +233,8 @@ func TestRegionReads(t *testing.T) {
 	c.expect("[here :5]", "CGET", "k", "REGIONS")
 	c.expect("$-1", "CGET", "none", "REGIONS")
 	c.expect("-ERR syntax error", "CGET", "k", "REGION")
-	if got := c.do("CSEEN", "k", "op"); !strings.HasPrefix(got, "[:5 :5 :") || !strings.HasSuffix(got, " here]") {
+	if got := c.do("CSEEN", "k", "op"); !strings.HasPrefix(got, "[:5 :5 :") ||
+		!strings.HasSuffix(got, " here]") {
 		t.Errorf("CSEEN: %s", got)
 	}
 	c.expect("$-1", "CSEEN", "k", "other")
@@ -239,9 +249,12 @@ func TestRegionReads(t *testing.T) {
 	if got := c.do("CTABLE", "INFO", "local"); !strings.Contains(got, "regions none") {
 		t.Errorf("CTABLE INFO: %s", got)
 	}
-	c.expect("-ERR keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was counted before", "CTABLE", "DROP", "local")
-	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS ESCROW", "BOUNDS GLOBAL"} {
-		if got := c.do(append([]string{"CTABLE", "CREATE", "t", "PREFIX", "t:"}, strings.Fields(words)...)...); !strings.HasPrefix(got, "-ERR ") {
+	c.expect("-ERR keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was "+
+		"counted before", "CTABLE", "DROP", "local")
+	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS ESCROW",
+		"BOUNDS GLOBAL"} {
+		if got := c.do(append([]string{"CTABLE", "CREATE", "t", "PREFIX", "t:"},
+			strings.Fields(words)...)...); !strings.HasPrefix(got, "-ERR ") {
 			t.Errorf("%s: %s", words, got)
 		}
 	}
@@ -257,12 +270,14 @@ func TestRegionPullNext(t *testing.T) {
 			s, st := startRegion(t, loop)
 			peer, other := s.dial(t), s.dial(t)
 			next := frame("REGION.PULL", "NEXT", "BLOCK", "60000", "EVERY", "0")
-			other.expect("-ERR nothing was asked before, or not all of it could be told", "REGION.PULL", "NEXT", "BLOCK", "0", "EVERY", "0")
+			other.expect("-ERR nothing was asked before, or not all of it could be told", "REGION.PULL",
+				"NEXT", "BLOCK", "0", "EVERY", "0")
 			peer.send(frame(pullOf(st, 1<<20, time.Minute)...) + next + next)
 			for i := range 3 { // each is answered before the next one can be
 				other.awaitPulls(1)
 				other.expect(fmt.Sprint(":", 5*(i+1)), "INCRBY", "k", "5")
-				if got := peer.reply(); (i == 0) != strings.HasPrefix(got, "[:") || strings.HasPrefix(got, "-") {
+				if got := peer.reply(); (i == 0) != strings.HasPrefix(got, "[:") ||
+					strings.HasPrefix(got, "-") {
 					t.Errorf("woken: %.100q", got)
 				}
 			}

@@ -21,14 +21,16 @@ const GroupRegions = "Regions"
 
 // RegionConfig holds the settings of a region.
 type RegionConfig struct {
-	Backlog    int64         // bytes
-	Retention  time.Duration // how long the ids of own operations are kept for regions that have not taken them
-	Policy     string        // accept or refuse
-	User       string        // what this region logs in with at others
-	Password   string        // "": it does not log in
-	Announce   string        // HOST:PORT at which others reach this region; "": the address that is named when it joins
-	TLS        bool          // others are read over TLS
-	CheckNames bool          // their certificates must be for the names or addresses at which they are read
+	Backlog int64 // bytes
+	// how long the ids of own operations are kept for regions that have not taken them
+	Retention time.Duration
+	Policy    string // accept or refuse
+	User      string // what this region logs in with at others
+	Password  string // "": it does not log in
+	// HOST:PORT at which others reach this region; "": the address that is named when it joins
+	Announce   string
+	TLS        bool // others are read over TLS
+	CheckNames bool // their certificates must be for the names or addresses at which they are read
 }
 
 // regionSettings are the settings of GroupRegions.
@@ -59,7 +61,8 @@ var regionSettings = []Setting{
 		kind: text(func(c *Config) *string { return &c.Region.User }, "<name>", 512),
 	}, {
 		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true,
-		Doc: "That user's password; without one this region does not log in. Set it in the configuration file or in one that it " +
+		Doc: "That user's password; without one this region does not log in. Set it in the configuration " +
+			"file or in one that it " +
 			"includes, not on the command line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.Region.Password }),
 	}, {
@@ -67,7 +70,8 @@ var regionSettings = []Setting{
 		Doc: "The host:port at which the other regions reach this one, for clients or, with tls-region, " +
 			"for clients that use TLS. Read by `region create` and `join` only; empty: the address given " +
 			"there.",
-		kind: text(func(c *Config) *string { return &c.Region.Announce }, "<host:port>", 300).must(regionAddress),
+		kind: text(func(c *Config) *string { return &c.Region.Announce }, "<host:port>",
+			300).must(regionAddress),
 	}, {
 		Name: "tls-region", Group: GroupRegions, Default: "no",
 		Doc: "Read the other regions over TLS, at their tls-port, and show this server's certificate " +
@@ -107,7 +111,8 @@ func (c *Config) regionFaults() (faults Faults) {
 		faults = append(faults, "tls-region needs tls-cert-file and tls-key-file")
 	}
 	if c.TLS.CACertFile == "" && c.TLS.CACertDir == "" {
-		faults = append(faults, "tls-region yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")
+		faults = append(faults, "tls-region yes needs the authorities to trust: tls-ca-cert-file or "+
+			"tls-ca-cert-dir")
 	}
 	return faults
 }
@@ -132,9 +137,12 @@ func DialRegion(ctx context.Context, c *Config, certificates *TLS, address strin
 func clientOf(own *tls.Config, name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion, CipherSuites: own.CipherSuites,
-		// The other region decides which authorities it trusts; show it our certificate, whatever its list says.
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own.Certificates[0], nil },
-		InsecureSkipVerify:   true, // VerifyConnection does more
+		// The other region decides which authorities it trusts; show it our certificate, whatever
+		// its list says.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &own.Certificates[0], nil
+		},
+		InsecureSkipVerify: true, // VerifyConnection does more
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if err := peercert.Verify(s.PeerCertificates, own.ClientCAs, name); err != nil {
 				return fmt.Errorf("another region cannot be trusted: %w", err)
@@ -157,24 +165,29 @@ func (c *Config) RegionUnsafe(users *acl.Users) error {
 		lacks = append(lacks, "requirepass, or users and no access for default")
 	}
 	if !slices.ContainsFunc(users.List(), mayOnlyPull) {
-		lacks = append(lacks, "a user with a password for the other regions, which may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull and ACL SAVE or CONFIG REWRITE, or "+
+		lacks = append(lacks, "a user with a password for the other regions, which may do nothing else: "+
+			"ACL SETUSER peer on >PASSWORD +region.pull and ACL SAVE or CONFIG REWRITE, or "+
 			"the line 'user peer on >PASSWORD +region.pull' of the configuration or the aclfile")
 	}
 	if r := &c.Region; !r.TLS || r.Password != "" { // else its certificate may do
 		if r.User == "" || r.User == acl.Default || r.Password == "" {
-			lacks = append(lacks, "region-user and region-password of such a user of the others, not of default")
+			lacks = append(lacks, "region-user and region-password of such a user of the others, not "+
+				"of default")
 		}
 	}
 	if lacks == nil {
 		return nil
 	}
-	return fmt.Errorf("a region with bind %s must let only other regions read it, with a user that may do nothing else; it lacks %s; or accept only clients "+
-		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "), strings.Join(lacks, "; and "))
+	return fmt.Errorf("a region with bind %s must let only other regions read it, with a user that may do "+
+		"nothing else; it lacks %s; or accept only clients "+
+		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1",
+		strings.Join(c.Bind, " "), strings.Join(lacks, "; and "))
 }
 
 // mayOnlyPull reports whether a user can read a region, and do nothing else.
 func mayOnlyPull(u *acl.User) bool {
-	return u.On() && !u.NoPass() && len(u.Passwords()) > 0 && u.MayOnly("region.pull", func(c acl.Command) bool {
-		return slices.Contains(c.Categories, "connection") && !slices.Contains(c.Categories, "dangerous")
-	})
+	return u.On() && !u.NoPass() && len(u.Passwords()) > 0 &&
+		u.MayOnly("region.pull", func(c acl.Command) bool {
+			return slices.Contains(c.Categories, "connection") && !slices.Contains(c.Categories, "dangerous")
+		})
 }

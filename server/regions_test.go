@@ -18,7 +18,8 @@ import (
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
-// TestRegionUnsafe: a region that others can reach knows who reads it, and has them do nothing else; or it says all that it lacks.
+// TestRegionUnsafe: a region that others can reach knows who reads it, and has them do nothing
+// else; or it says all that it lacks.
 func TestRegionUnsafe(t *testing.T) {
 	const (
 		login = "requirepass, or users"
@@ -58,9 +59,11 @@ func TestRegionUnsafe(t *testing.T) {
 		{good, "peer on >pw -@all (+region.pull)", nil},
 		{"bind 0.0.0.0 requirepass pw region-user us", "peer on >pw +region.pull", []string{own}},
 		{"bind 0.0.0.0 requirepass pw region-password pw", "peer on >pw +region.pull", []string{own}},
-		{"bind 0.0.0.0 requirepass pw region-user default region-password pw", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 requirepass pw region-user default region-password pw", "peer on >pw +region.pull",
+			[]string{own}},
 		{"bind 0.0.0.0 requirepass pw tls-region yes", "peer on >pw +region.pull", nil},
-		{"bind 0.0.0.0 requirepass pw tls-region yes region-password pw", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 requirepass pw tls-region yes region-password pw", "peer on >pw +region.pull",
+			[]string{own}},
 		{"bind 0.0.0.0 region-user us region-password pw", "peer on >pw +region.pull", []string{login}},
 	} {
 		c := configWith(t, strings.Fields(tt.settings)...)
@@ -91,23 +94,26 @@ func TestRegionUnsafe(t *testing.T) {
 	}
 	users, err := configWith(t).OpenUsers()
 	if err == nil {
-		err = errors.Join(users.Set("default", []string{"off"}), users.Set("peer", []string{"on", ">pw", "+region.pull"}))
+		err = errors.Join(users.Set("default", []string{"off"}),
+			users.Set("peer", []string{"on", ">pw", "+region.pull"}))
 	}
 	if err == nil {
-		err = configWith(t, "bind", "0.0.0.0", "region-user", "us", "region-password", "pw").RegionUnsafe(users)
+		err = configWith(t, "bind", "0.0.0.0", "region-user", "us", "region-password",
+			"pw").RegionUnsafe(users)
 	}
 	if err != nil {
 		t.Errorf("with the user default off: %v", err)
 	}
 }
 
-// TestRegionsCertificates shows every kind of certificate to a region that dials: it takes those for servers, of its
-// authorities, and unless it is told otherwise for the name that it dialed.
+// TestRegionsCertificates shows every kind of certificate to a region that dials: it takes those
+// for servers, of its authorities, and unless it is told otherwise for the name that it dialed.
 func TestRegionsCertificates(t *testing.T) {
 	a := tlstest.NewAuthority(t, "ours")
 	cert, key := a.Issue("us", time.Now().Add(time.Hour))
 	for _, names := range []string{"yes", "no"} {
-		config := configWith(t, "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", a.File, "tls-region", "yes", "tls-region-check-names", names)
+		config := configWith(t, "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", a.File,
+			"tls-region", "yes", "tls-region-check-names", names)
 		certificates, err := NewTLS(config, quiet)
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +145,8 @@ func TestRegionsCertificates(t *testing.T) {
 	}
 }
 
-// TestClusterAuthorities: the authorities of nodes are their own, if they have any, and a warning says when clients have the same.
+// TestClusterAuthorities: the authorities of nodes are their own, if they have any, and a warning
+// says when clients have the same.
 func TestClusterAuthorities(t *testing.T) {
 	nodes, clients := tlstest.NewAuthority(t, "nodes"), tlstest.NewAuthority(t, "clients")
 	cert, key := nodes.Issue("us", time.Now().Add(time.Hour))
@@ -183,9 +190,11 @@ func TestClusterAuthorities(t *testing.T) {
 			t.Errorf("%s: %q", tt.settings, warnings)
 		}
 	}
-	bad := configWith(t, "cluster-enabled", "yes", "tls-cluster", "yes", "tls-port", "7", "tls-auth-clients", "no", "tls-cert-file", cert, "tls-key-file", key,
+	bad := configWith(t, "cluster-enabled", "yes", "tls-cluster", "yes", "tls-port", "7", "tls-auth-clients",
+		"no", "tls-cert-file", cert, "tls-key-file", key,
 		"tls-cluster-ca-cert-file", key)
-	if faults := bad.Check(); len(faults) != 1 || !strings.Contains(faults[0], "tls-cluster-ca-cert-file "+key) {
+	if faults := bad.Check(); len(faults) != 1 ||
+		!strings.Contains(faults[0], "tls-cluster-ca-cert-file "+key) {
 		t.Errorf("a file without certificates: %q", faults)
 	}
 }
@@ -195,7 +204,8 @@ func TestDialRegion(t *testing.T) {
 	ours, theirs := tlstest.NewAuthority(t, "ours"), tlstest.NewAuthority(t, "theirs")
 	settings := func(ca *tlstest.Authority, trusted string) *Config {
 		cert, key := ca.Issue("region", time.Now().Add(time.Hour))
-		return configWith(t, "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", trusted, "tls-region", "yes")
+		return configWith(t, "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", trusted,
+			"tls-region", "yes")
 	}
 	certificates := func(c *Config) *TLS {
 		all, err := NewTLS(c, quiet)
@@ -209,7 +219,8 @@ func TestDialRegion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serveOn(t, Options{Store: openStore(t), Config: config, Logger: quiet}, newTLSListener(plain, certificates(config)))
+	s := serveOn(t, Options{Store: openStore(t), Config: config, Logger: quiet},
+		newTLSListener(plain, certificates(config)))
 	ping := func(c *Config) error {
 		nc, err := DialRegion(context.Background(), c, certificates(c), s.address)
 		if err != nil {
@@ -230,7 +241,8 @@ func TestDialRegion(t *testing.T) {
 	if err := ping(settings(theirs, ours.File)); err == nil {
 		t.Error("a region with a strange certificate got in")
 	}
-	if err := ping(settings(ours, theirs.File)); err == nil || !strings.Contains(err.Error(), "another region cannot be trusted") {
+	if err := ping(settings(ours, theirs.File)); err == nil ||
+		!strings.Contains(err.Error(), "another region cannot be trusted") {
 		t.Errorf("of a server that is not trusted: %v", err)
 	}
 	if faults := configWith(t, "tls-region", "yes").Check(); len(faults) != 2 {

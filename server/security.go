@@ -108,7 +108,8 @@ func (s *Server) loadUsers() error {
 		return err
 	}
 	gone := s.commands.Users.Replace(users)
-	s.log.Info("users read", "aclfile", s.config.Load().aclPath(), "users", len(s.commands.Users.Names()), "gone_or_changed", gone)
+	s.log.Info("users read", "aclfile", s.config.Load().aclPath(), "users", len(s.commands.Users.Names()),
+		"gone_or_changed", gone)
 	return nil
 }
 
@@ -146,7 +147,8 @@ func (s *Server) userLines(c *Config) []UserLine {
 
 // audited logs an administrative act: who did what, and from where.
 func (s *Server) audited(session *commands.Session, command string) {
-	s.log.Info("admin command", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
+	s.log.Info("admin command", "command", command, "user", session.User(), "client", session.Addr,
+		"client_name", session.Name())
 }
 
 // failureLogEvery is how often failed logins, or TLS handshakes, are logged at most.
@@ -177,24 +179,29 @@ func (l *failureLog) due() (silent int, yes bool) {
 // never the password.
 func (s *Server) loginFailed(session *commands.Session, user string) {
 	if silent, yes := s.loginLog.due(); yes {
-		s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more_since_last", silent)
+		s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)],
+			"more_since_last", silent)
 	}
 }
 
 var securitySettings = []Setting{
 	{
 		Name: "requirepass", Group: GroupSecurity, Default: `""`, Mutable: true,
-		Doc: "The password of the user default, which clients send with AUTH or HELLO. Set it in the configuration " +
+		Doc: "The password of the user default, which clients send with AUTH or HELLO. Set it in the " +
+			"configuration " +
 			"file: other users of the machine can read a command line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.RequirePass }),
 	}, {
 		Name: "user", Group: GroupSecurity, Default: "", Lines: true,
-		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on >secret ~page:* " +
+		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on " +
+			">secret ~page:* " +
 			"+@read. Cannot be combined with aclfile.",
-		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil, formatUsers).adding(addUser),
+		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil,
+			formatUsers).adding(addUser),
 	}, {
 		Name: "aclfile", Group: GroupSecurity, Default: `""`,
-		Doc: "The file with the users, for ACL LOAD and ACL SAVE. A relative path begins in dir. requirepass has no " +
+		Doc: "The file with the users, for ACL LOAD and ACL SAVE. A relative path begins in dir. " +
+			"requirepass has no " +
 			"effect if the file has the user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
 	}, {
@@ -205,7 +212,8 @@ var securitySettings = []Setting{
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,
 		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" removes the command. ` +
 			"The rules of users keep the old name.",
-		kind: list(func(c *Config) *[]Rename { return &c.Renamed }, "<command> <name>", nil, formatRenames).adding(addRename),
+		kind: list(func(c *Config) *[]Rename { return &c.Renamed }, "<command> <name>", nil,
+			formatRenames).adding(addRename),
 	},
 }
 

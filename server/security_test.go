@@ -30,13 +30,15 @@ func TestACLFile(t *testing.T) {
 	write("user web on nopass +@all ~*\nuser stay on nopass +@all ~*\n")
 	s := start(t, "aclfile", path, "requirepass", "pw")
 	admin, web, stay := s.dial(t), s.dial(t), s.dial(t)
-	admin.expect("-NOAUTH Authentication required.", "GET", "k") // requirepass counts: the file has no default
+	// requirepass counts: the file has no default
+	admin.expect("-NOAUTH Authentication required.", "GET", "k")
 	admin.expect("+OK", "AUTH", "pw")
 	web.expect("+OK", "AUTH", "web", "x")
 	stay.expect("+OK", "AUTH", "stay", "x")
 
 	write("user web on +nope\nuser other\n")
-	if got := admin.do("ACL", "LOAD"); !strings.Contains(got, path+":1: Error in applying operation '+nope'") {
+	if got := admin.do("ACL", "LOAD"); !strings.Contains(got,
+		path+":1: Error in applying operation '+nope'") {
 		t.Errorf("ACL LOAD of a wrong file: %s", got)
 	}
 	web.expect(":1", "INCR", "k")
@@ -44,7 +46,8 @@ func TestACLFile(t *testing.T) {
 
 	write("user web on nopass +get ~*\nuser stay on nopass +@all ~*\n")
 	admin.expect("+OK", "ACL", "LOAD")
-	if got := web.do("INCR", "k"); !strings.HasPrefix(got, "EOF") && !strings.HasPrefix(got, "error") && !strings.HasPrefix(got, "-NOPERM") {
+	if got := web.do("INCR", "k"); !strings.HasPrefix(got, "EOF") && !strings.HasPrefix(got, "error") &&
+		!strings.HasPrefix(got, "-NOPERM") {
 		t.Errorf("a changed user's connection goes on: %s", got)
 	}
 	stay.expect(":2", "INCR", "k")
@@ -52,7 +55,8 @@ func TestACLFile(t *testing.T) {
 	admin.expect("+OK", "ACL", "SETUSER", "new", "on", ">secret", "~x", "+get")
 	admin.expect("+OK", "ACL", "SAVE")
 	text, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(text), "\nuser new on #") || strings.Contains(string(text), "secret") {
+	if err != nil || !strings.Contains(string(text), "\nuser new on #") ||
+		strings.Contains(string(text), "secret") {
 		t.Errorf("the saved file: %v\n%s", err, text)
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
@@ -68,7 +72,8 @@ func TestACLFile(t *testing.T) {
 	if got := admin.do("ACL", "LOAD"); !strings.HasPrefix(got, "-ERR") {
 		t.Errorf("ACL LOAD without a file: %s", got)
 	}
-	if got := admin.do("ACL", "SAVE"); !strings.HasPrefix(got, "-ERR There was an error trying to save the ACLs") {
+	if got := admin.do("ACL", "SAVE"); !strings.HasPrefix(got, "-ERR There was an error trying to save "+
+		"the ACLs") {
 		t.Errorf("ACL SAVE without a file: %s", got)
 	}
 }
@@ -94,7 +99,8 @@ func TestRelativeACLFile(t *testing.T) {
 	}
 	c.expect("+OK", "ACL", "LOAD")
 	c.expect("[default other]", "ACL", "USERS")
-	if _, err := configWith(t, "aclfile", "users.acl", "dir", t.TempDir()).OpenUsers(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := configWith(t, "aclfile", "users.acl", "dir", t.TempDir()).OpenUsers(); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("no file in dir: %v", err)
 	}
 }
@@ -170,7 +176,8 @@ func TestUserLines(t *testing.T) {
 // TestUserLinesAndIncludes: CONFIG REWRITE leaves to an included file the users that
 // it defines, and is refused if one of them is another by now.
 func TestUserLinesAndIncludes(t *testing.T) {
-	const part, main = "user zoe on nopass\nuser bob on >pw\n", "port 0\nuser carl on >secret\nuser default on nopass ~* &* +@all\n"
+	const part, main = "user zoe on nopass\nuser bob on >pw\n", "port 0\nuser carl on >secret\nuser " +
+		"default on nopass ~* &* +@all\n"
 	writeFiles(t, map[string]string{"part": part, "conf": main + "include part\nuser adam off\n"})
 	cl := startFile(t, "conf").dial(t)
 	rewrite := func(reply, want string) {
@@ -189,14 +196,16 @@ func TestUserLinesAndIncludes(t *testing.T) {
 	want := "port 0\n" + carl + "user default on nopass ~* &* +@all\ninclude part\nuser adam off" + rules
 	rewrite("+OK", want)
 	cl.expect("+OK", "ACL", "SETUSER", "bob", "+get")
-	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change it there", want)
+	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change "+
+		"it there", want)
 	cl.expect("+OK", "ACL", "SETUSER", "bob", "-get", "-@all")
 	cl.expect(":1", "ACL", "DELUSER", "adam")
 	cl.expect("+OK", "ACL", "SETUSER", "new")
 	want = "port 0\n" + carl + "user default on nopass ~* &* +@all\nuser new off" + rules + "include part\n"
 	rewrite("+OK", want)
 	cl.expect(":1", "ACL", "DELUSER", "zoe")
-	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change it there", want)
+	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change "+
+		"it there", want)
 }
 
 // TestWrongSecuritySettings are told at the start, without passwords.
@@ -241,7 +250,9 @@ func TestDeletedUsersAreDisconnected(t *testing.T) {
 	killed.expect("+OK", "AUTH", "killed", "x")
 	own.expect("+OK", "AUTH", "own", "x")
 	admin.expect(":1", "ACL", "DELUSER", "gone")
-	eventually(t, "the deleted user's connection is closed", func() bool { return !strings.Contains(admin.do("CLIENT", "LIST"), "user=gone") })
+	eventually(t, "the deleted user's connection is closed", func() bool {
+		return !strings.Contains(admin.do("CLIENT", "LIST"), "user=gone")
+	})
 	admin.expect(":1", "CLIENT", "KILL", "USER", "killed")
 	killed.expectReply("EOF")
 	own.expect(":1", "ACL", "DELUSER", "own")
@@ -302,7 +313,8 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	s := startWith(t, Options{Store: st, Logger: slog.New(slog.NewTextHandler(&log, nil))}, "requirepass", "pw")
+	s := startWith(t, Options{Store: st, Logger: slog.New(slog.NewTextHandler(&log, nil))}, "requirepass",
+		"pw")
 	begin := time.Now()
 	for i := range 10 {
 		c := s.dial(t)
@@ -313,9 +325,12 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 	}
 	admin := s.dial(t)
 	admin.expect("+OK", "AUTH", "pw")
-	eventually(t, "all have failed", func() bool { return strings.Contains(admin.do("INFO", "stats"), "acl_access_denied_auth:10\r") })
+	eventually(t, "all have failed", func() bool {
+		return strings.Contains(admin.do("INFO", "stats"), "acl_access_denied_auth:10\r")
+	})
 	got := log.String()
-	if n, most := strings.Count(got, "failed to log in"), 1+int(time.Since(begin)/failureLogEvery); n < 1 || n > most || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
+	if n, most := strings.Count(got, "failed to log in"), 1+int(time.Since(begin)/failureLogEvery); n < 1 ||
+		n > most || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
 		t.Errorf("%d lines of ten failures:\n%s", n, got)
 	}
 }

@@ -54,8 +54,8 @@ type Options struct {
 	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
 	// may be more, for goroutines that wait in system calls.
 	Processors int
-	// Dedicated gives every connection a goroutine, as where there is no event loop. A connection that is not the
-	// system's has one in any case.
+	// Dedicated gives every connection a goroutine, as where there is no event loop. A connection
+	// that is not the system's has one in any case.
 	Dedicated bool
 	// Logger gets the server's messages; nil: slog.Default.
 	Logger *slog.Logger
@@ -321,8 +321,9 @@ func (s *Server) watch() {
 	}
 }
 
-// evict disconnects the clients that hold the most memory, until the others together hold no
-// more than the limit; those with CLIENT NO-EVICT are neither counted nor disconnected. Sizes are what connections note anyway, so no request pays for it.
+// evict disconnects the clients that hold the most memory, until the others together hold no more
+// than the limit; those with CLIENT NO-EVICT are neither counted nor disconnected. Sizes are what
+// connections note anyway, so no request pays for it.
 func (s *Server) evict(conns []*conn, limit int64) {
 	type holder struct {
 		*conn
@@ -346,7 +347,8 @@ func (s *Server) evict(conns []*conn, limit int64) {
 		sum -= h.bytes
 		h.evicted = true
 		s.evicted.Add(1)
-		s.log.Warn("client disconnected: all clients together hold more than maxmemory-clients", "client", h.session.Addr, "bytes", h.bytes)
+		s.log.Warn("client disconnected: all clients together hold more than maxmemory-clients", "client",
+			h.session.Addr, "bytes", h.bytes)
 		h.line.cut()
 	}
 }

@@ -63,7 +63,8 @@ func TestProtectedMode(t *testing.T) {
 		config := configWith(t, "protected-mode", tt.protected, "requirepass", tt.password)
 		s := serveOn(t, Options{Config: config, Logger: quiet}, from{l, net.ParseIP(tt.ip)})
 		got := s.dial(t).do("HELLO", "2", "AUTH", "default", tt.password)
-		if served := strings.HasPrefix(got, "[server"); served != tt.served || !served && !strings.HasPrefix(got, "-DENIED ") {
+		if served := strings.HasPrefix(got, "[server"); served != tt.served || !served &&
+			!strings.HasPrefix(got, "-DENIED ") {
 			t.Errorf("%+v: %.60q", tt, got)
 		}
 	}
@@ -91,13 +92,15 @@ func TestListen(t *testing.T) {
 		{"no.such.host.invalid", "0", 0, "cannot listen on no.such.host.invalid:0"},
 	} {
 		listeners, err := Listen(configWith(t, "bind", tt.bind, "port", tt.port))
-		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+		if tt.err == "" && err != nil || tt.err != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("bind %s: %v, want %q", tt.bind, err, tt.err)
 		}
 		if len(listeners) != tt.listeners {
 			t.Errorf("bind %s: %d listeners", tt.bind, len(listeners))
 		}
-		if tt.listeners == 2 && listeners[0].Addr().(*net.TCPAddr).Port != listeners[1].Addr().(*net.TCPAddr).Port {
+		if tt.listeners == 2 &&
+			listeners[0].Addr().(*net.TCPAddr).Port != listeners[1].Addr().(*net.TCPAddr).Port {
 			t.Errorf("bind %s: two ports", tt.bind)
 		}
 		closeAll(listeners)

@@ -87,13 +87,15 @@ const (
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings, regionSettings,
+var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings,
+	regionSettings,
 	limitSettings, observationSettings, sketchSettings, generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{
 		Name: "dir", Group: GroupStorage, Default: "./fbfkv-data",
-		Doc:  "The data directory. The server creates it if it is missing. Only one server at a time can use it.",
+		Doc: "The data directory. The server creates it if it is missing. Only one server at a time " +
+			"can use it.",
 		kind: text(func(c *Config) *string { return &c.Dir }, "<path>", 4096).must(notEmpty),
 	}, {
 		Name: "backup-dir", Group: GroupStorage, Default: `""`,
@@ -112,12 +114,16 @@ var storageSettings = []Setting{
 		Doc: "How often the filters are written to disk: <seconds> <changes>, as in Redis; the shortest " +
 			"time counts. With \"\" only SAVE, BGSAVE and shutdown write them. The setting bounds how long a " +
 			"start takes. It never affects durability.",
-		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints, SavePoints.words),
+		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints,
+			SavePoints.words),
 	}, {
 		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "128mb",
-		Doc: "The size of the op log of all partitions together. At half of this size the server begins to write " +
-			"counters and filters to disk, earlier than save says, so that it can trim the log. The size of the " +
-			"filters is added, up to twice this value. This bounds how long a start takes after a crash: about a " +
+		Doc: "The size of the op log of all partitions together. At half of this size the server begins " +
+			"to write " +
+			"counters and filters to disk, earlier than save says, so that it can trim the log. The " +
+			"size of the " +
+			"filters is added, up to twice this value. This bounds how long a start takes after a crash: " +
+			"about a " +
 			"second with the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
@@ -168,7 +174,8 @@ var storageSettings = []Setting{
 var networkSettings = []Setting{
 	{
 		Name: "bind", Group: GroupNetwork, Default: "127.0.0.1",
-		Doc: "The addresses to listen on, separated by spaces. * is every address, ::* every IPv6 address. The server " +
+		Doc: "The addresses to listen on, separated by spaces. * is every address, ::* every IPv6 " +
+			"address. The server " +
 			"ignores an address with a leading - if this machine does not have it.",
 		kind: list(func(c *Config) *[]string { return &c.Bind }, "<address> ...", parseAddresses,
 			func(v []string) []string { return v }),
@@ -210,7 +217,8 @@ var limitSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.MaxMemoryClients }, 0, 1<<40),
 	}, {
 		Name: "proto-max-bulk-len", Group: GroupLimits, Default: "1mb", Mutable: true,
-		Doc: "The longest argument of a command. A key has at most 64kb and an operation id at most 512 bytes in any " +
+		Doc: "The longest argument of a command. A key has at most 64kb and an operation id at most 512 " +
+			"bytes in any " +
 			"case.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxBulk }, 1<<20, 512<<20),
 	}, {
@@ -218,9 +226,12 @@ var limitSettings = []Setting{
 		Doc:  "The longest command with all its arguments.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxRequest }, 1<<20, 1<<30),
 	}, {
-		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true, Repeatable: true,
-		Doc: "normal <hard> <soft> <seconds>, sizes in bytes. The server disconnects a client if a reply is longer than the " +
-			"hard limit, or if the client leaves more than the soft limit unread for so many seconds. 0 is no limit. Limits " +
+		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true,
+		Repeatable: true,
+		Doc: "normal <hard> <soft> <seconds>, sizes in bytes. The server disconnects a client if a reply " +
+			"is longer than the " +
+			"hard limit, or if the client leaves more than the soft limit unread for so many seconds. 0 " +
+			"is no limit. Limits " +
 			"for replica and pubsub have no effect: there are no such clients.",
 		kind: outputLimits(),
 	},
@@ -299,7 +310,8 @@ var observationSettings = []Setting{
 		Doc: "A batch that takes at least so many microseconds enters the slow log (SLOWLOG). Commands " +
 			"that clients send at the same time are one batch, and one entry: its duration, its first " +
 			"command, and how many follow. 0 keeps all, -1 none.",
-		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1,
+			math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
 		Doc:  "How many entries the slow log keeps.",
@@ -308,7 +320,8 @@ var observationSettings = []Setting{
 		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
 		Doc: "An event (a batch, an fsync, a checkpoint, a snapshot) that takes at least so many " +
 			"milliseconds is kept for LATENCY LATEST, HISTORY and DOCTOR; 0 keeps none.",
-		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0,
+			math.MaxInt32),
 	}, {
 		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
 		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command " +

@@ -38,23 +38,35 @@ func TestSettingsTable(t *testing.T) {
 // other changes, so that no two share a field.
 func TestSettingsFieldsAreDistinct(t *testing.T) {
 	other := map[string]string{
-		"dir": "x", "backup-dir": "b", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "maxmemory-clients": "3mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
+		"dir": "x", "backup-dir": "b", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb",
+		"maxmemory-clients": "3mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
 		"cache-memory": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
-		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
-		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
-		"metrics-addr": "127.0.0.1:7", "pprof": "yes", "log-format": "json",
-		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
-		"tls-ca-cert-dir": "d", "tls-cluster-ca-cert-file": "n", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
+		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7",
+		"timeout":              "7",
+		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb",
+		"client-query-buffer-limit": "2mb",
+		"metrics-addr":              "127.0.0.1:7", "pprof": "yes", "log-format": "json",
+		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p",
+		"tls-ca-cert-file": "a",
+		"tls-ca-cert-dir":  "d", "tls-cluster-ca-cert-file": "n", "tls-auth-clients": "optional",
+		"tls-protocols":         "TLSv1.3",
 		"tls-ciphers":           "ECDHE-RSA-AES128-GCM-SHA256",
 		"tls-handshake-timeout": "7", "tls-max-handshakes": "7",
-		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
-		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
-		"user": "alice on", "aclfile": "x", "acllog-max-len": "7",
+		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7",
+		"latency-tracking":           "no",
+		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x",
+		"shutdown-timeout": "7",
+		"user":             "alice on", "aclfile": "x", "acllog-max-len": "7",
 		"rename-command":  "get got",
-		"cluster-enabled": "yes", "cluster-port": "7", "cluster-node-timeout": "500", "cluster-secret": "0123456789abcdef", "tls-cluster": "yes",
-		"cluster-announce-ip": "::1", "cluster-announce-hostname": "a.b", "cluster-announce-port": "7", "cluster-announce-tls-port": "7",
-		"cluster-announce-bus-port": "7", "cluster-preferred-endpoint-type": "hostname", "cluster-replica-max-stale": "7",
-		"region-backlog": "7mb", "region-retention": "2h", "region-user": "u", "region-retention-policy": "refuse", "region-password": "p", "region-announce": "a:7", "tls-region": "yes", "tls-region-check-names": "no",
+		"cluster-enabled": "yes", "cluster-port": "7", "cluster-node-timeout": "500",
+		"cluster-secret": "0123456789abcdef", "tls-cluster": "yes",
+		"cluster-announce-ip": "::1", "cluster-announce-hostname": "a.b", "cluster-announce-port": "7",
+		"cluster-announce-tls-port": "7",
+		"cluster-announce-bus-port": "7", "cluster-preferred-endpoint-type": "hostname",
+		"cluster-replica-max-stale": "7",
+		"region-backlog":            "7mb", "region-retention": "2h", "region-user": "u",
+		"region-retention-policy": "refuse", "region-password": "p", "region-announce": "a:7",
+		"tls-region": "yes", "tls-region-check-names": "no",
 		"bf-error-rate": "0.2", "bf-initial-size": "7", "bf-expansion-factor": "7", "module-list-bf": "yes",
 	}
 	for i := range Settings {
@@ -122,7 +134,8 @@ func TestSettingValues(t *testing.T) {
 		{"client-output-buffer-limit", "normal 2mb 1mb soon", "", "soft seconds: argument couldn't"},
 		{"client-output-buffer-limit", "normal 100 0 0", "", "at least 1mb"},
 		{"client-output-buffer-limit", "pubsub 32mb 8mb 60", "normal 268435456 0 0", ""},
-		{"client-output-buffer-limit", "normal 2mb 0 0 slave 1 1 1 Replica 0 0 0 pubsub 1 2 3", "normal 2097152 0 0", ""},
+		{"client-output-buffer-limit", "normal 2mb 0 0 slave 1 1 1 Replica 0 0 0 pubsub 1 2 3",
+			"normal 2097152 0 0", ""},
 		{"client-output-buffer-limit", "normal 0 0 0 replica", "", "expected, once or more"},
 		{"client-output-buffer-limit", "pubsub x 0 0", "", "hard limit: argument must be a memory value"},
 		{"client-output-buffer-limit", "master 1mb 0 0", "", `"master" is not a class of clients`},
@@ -259,7 +272,8 @@ func TestReadConfigErrors(t *testing.T) {
 			t.Errorf("%.30q: the other lines do not count, or it does: %+v", line, c)
 		}
 	}
-	if err := ReadConfigFile("/does/not/exist", DefaultConfig()); err == nil || strings.Contains(err.Error(), "\n") {
+	if err := ReadConfigFile("/does/not/exist", DefaultConfig()); err == nil ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("missing file: %v", err)
 	}
 }
@@ -273,13 +287,16 @@ func TestRewriteConfigFile(t *testing.T) {
 		set       [][2]string
 		want      string
 	}{
-		{"nothing changed", "# mine\n\nPORT  6380\nsave 300 1\nsave 60 2", nil, "# mine\n\nPORT  6380\nsave 300 1\nsave 60 2\n"},
+		{"nothing changed", "# mine\n\nPORT  6380\nsave 300 1\nsave 60 2", nil,
+			"# mine\n\nPORT  6380\nsave 300 1\nsave 60 2\n"},
 		{"changed in place", "port 1 \n# timeout\ntimeout 5\ndir x\n", [][2]string{{"timeout", "6"}},
 			"port 1 \n# timeout\ntimeout 6\ndir x\n"},
 		{"back to the default", "timeout 5\n", [][2]string{{"timeout", "0"}}, "timeout 0\n"},
-		{"added", "port 1\n", [][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
+		{"added", "port 1\n",
+			[][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
 			"port 1\n" + rewriteMark + "\ntimeout 7\nrequirepass \"a \\\"b\\\"\"\n"},
-		{"users unchanged", "user a on >secret ~x\n# here\nuser b off >s2 (+get)\n", [][2]string{{"timeout", "7"}},
+		{"users unchanged", "user a on >secret ~x\n# here\nuser b off >s2 (+get)\n",
+			[][2]string{{"timeout", "7"}},
 			"user a on " + hashOf("secret") + " ~x resetchannels -@all\n# here\nuser b off " + hashOf("s2") +
 				" resetchannels -@all (resetchannels -@all +get)\n" + rewriteMark + "\ntimeout 7\n"},
 		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},

@@ -173,7 +173,8 @@ func (c *TLSConfig) read() (*tls.Config, error) {
 		return nil, err
 	}
 	if c.Port != 0 && c.AuthClients != "no" && authorities == nil {
-		return nil, fmt.Errorf("tls-auth-clients %s needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir",
+		return nil, fmt.Errorf("tls-auth-clients %s needs the authorities to trust: tls-ca-cert-file or "+
+			"tls-ca-cert-dir",
 			c.AuthClients)
 	}
 	suites, err := c.Ciphers.suites()
@@ -354,7 +355,8 @@ type TLSConfig struct {
 var tlsSettings = []Setting{
 	{
 		Name: "tls-port", Group: GroupTLS, Default: "0",
-		Doc:  "The TCP port for clients that use TLS; 0 is none. With port 0 beside it, the server accepts TLS only.",
+		Doc: "The TCP port for clients that use TLS; 0 is none. With port 0 beside it, the server " +
+			"accepts TLS only.",
 		kind: integer(func(c *Config) *int { return &c.TLS.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "tls-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
@@ -368,7 +370,8 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.KeyFile }),
 	}, {
 		Name: "tls-key-file-pass", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not on the command " +
+		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not " +
+			"on the command " +
 			"line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.TLS.KeyFilePass }),
 	}, {
@@ -377,7 +380,8 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertFile }),
 	}, {
 		Name: "tls-ca-cert-dir", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes the server " +
+		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes " +
+			"the server " +
 			"notice a new one.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertDir }),
 	}, {
@@ -388,19 +392,24 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.ClusterCACertFile }),
 	}, {
 		Name: "tls-auth-clients", Group: GroupTLS, Default: "yes", Mutable: true,
-		Doc: "Whether a client must show a certificate signed by one of these authorities. optional: a client without " +
+		Doc: "Whether a client must show a certificate signed by one of these authorities. optional: a " +
+			"client without " +
 			"one is accepted, a client with a bad one is not.",
 		kind: choice(func(c *Config) *string { return &c.TLS.AuthClients }, "yes", "no", "optional"),
 	}, {
 		Name: "tls-protocols", Group: GroupTLS, Default: `"TLSv1.2 TLSv1.3"`, Mutable: true,
 		Doc: "The versions that the server accepts. Older ones are broken and not supported.",
-		kind: list(func(c *Config) *TLSProtocols { return &c.TLS.Protocols }, "TLSv1.2 TLSv1.3", parseTLSProtocols,
+		kind: list(func(c *Config) *TLSProtocols { return &c.TLS.Protocols }, "TLSv1.2 TLSv1.3",
+			parseTLSProtocols,
 			TLSProtocols.words),
 	}, {
 		Name: "tls-ciphers", Group: GroupTLS, Default: "DEFAULT", Mutable: true,
-		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons. Only safe ones can be chosen; " +
-			"DEFAULT is all of them. The server prefers those that are fast on this machine and on the client's.",
-		kind: scalar(func(c *Config) *TLSCiphers { return &c.TLS.Ciphers }, "<suite>:...", parseTLSCiphers, TLSCiphers.String),
+		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons. Only safe ones can " +
+			"be chosen; " +
+			"DEFAULT is all of them. The server prefers those that are fast on this machine and on the " +
+			"client's.",
+		kind: scalar(func(c *Config) *TLSCiphers { return &c.TLS.Ciphers }, "<suite>:...", parseTLSCiphers,
+			TLSCiphers.String),
 	}, {
 		Name: "tls-handshake-timeout", Group: GroupTLS, Default: "10", Mutable: true,
 		Doc:  "How many seconds a client may take for its handshake.",
@@ -438,7 +447,8 @@ func parseTLSProtocols(words []string) (TLSProtocols, error) {
 			i++
 		}
 		switch {
-		case strings.EqualFold(w, "TLSv1") || strings.EqualFold(w, "TLSv1.1") || strings.HasPrefix(strings.ToLower(w), "ssl"):
+		case strings.EqualFold(w, "TLSv1") || strings.EqualFold(w, "TLSv1.1") ||
+			strings.HasPrefix(strings.ToLower(w), "ssl"):
 			return p, fmt.Errorf("%s is broken and not supported: use TLSv1.2 or TLSv1.3", w)
 		case i == len(tlsVersions):
 			return p, fmt.Errorf("%.40q is not a version: use TLSv1.2 or TLSv1.3", w)
@@ -501,7 +511,8 @@ func (c TLSCiphers) suites() (suites []uint16, err error) {
 	for name := range strings.SplitSeq(string(c), ":") {
 		id, ok := opensslNames[name]
 		if !ok {
-			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name, strings.Join(slices.Sorted(maps.Keys(opensslNames)), ":"))
+			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name,
+				strings.Join(slices.Sorted(maps.Keys(opensslNames)), ":"))
 		}
 		suites = append(suites, id)
 	}

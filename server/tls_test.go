@@ -82,7 +82,8 @@ func TestTLSClientCertificates(t *testing.T) {
 		good := s.ca.Client(s.ca.Issue("client", time.Now().Add(time.Hour)))
 		expired := s.ca.Client(s.ca.Issue("expired", time.Now().Add(-time.Minute)))
 		strange := s.ca.Client("", "")
-		strange.GetClientCertificate = stranger.Client(stranger.Issue("client", time.Now().Add(time.Hour))).GetClientCertificate
+		strange.GetClientCertificate = stranger.Client(stranger.Issue("client",
+			time.Now().Add(time.Hour))).GetClientCertificate
 		for _, tt := range []struct {
 			name   string
 			config *tls.Config
@@ -95,7 +96,8 @@ func TestTLSClientCertificates(t *testing.T) {
 		} {
 			got := s.hello(t, tt.config)
 			if tt.served && got != "+PONG" || !tt.served && !strings.Contains(got, "remote error: tls: ") {
-				t.Errorf("tls-auth-clients %s, certificate %s: %s, want it served: %v", mode, tt.name, got, tt.served)
+				t.Errorf("tls-auth-clients %s, certificate %s: %s, want it served: %v", mode, tt.name, got,
+					tt.served)
 			}
 		}
 	}
@@ -108,7 +110,8 @@ func TestTLSVersionsAndCiphers(t *testing.T) {
 		c.MinVersion, c.MaxVersion = v, v
 		return c
 	}
-	for v, served := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+	for v, served := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false,
+		tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		got := s.hello(t, version(v))
 		if served && got != "+PONG" || !served && !strings.Contains(got, "protocol version not supported") {
 			t.Errorf("%s: %s, want it served: %v", tls.VersionName(v), got, served)
@@ -119,7 +122,8 @@ func TestTLSVersionsAndCiphers(t *testing.T) {
 	if got := s.hello(t, version(tls.VersionTLS12)); !strings.Contains(got, "protocol version") {
 		t.Errorf("TLSv1.2 after tls-protocols TLSv1.3: %s", got)
 	}
-	admin.expect("+OK", "CONFIG", "SET", "tls-protocols", "TLSv1.2", "tls-ciphers", "ECDHE-ECDSA-CHACHA20-POLY1305")
+	admin.expect("+OK", "CONFIG", "SET", "tls-protocols", "TLSv1.2", "tls-ciphers",
+		"ECDHE-ECDSA-CHACHA20-POLY1305")
 	c := version(tls.VersionTLS12)
 	c.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}
 	if got := s.hello(t, c); !strings.Contains(got, "handshake failure") {
@@ -261,7 +265,8 @@ func TestTLSFiles(t *testing.T) {
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
 	encrypted, old := encryptKey(t, key, "pass"), filepath.Join(t.TempDir(), "old.key")
-	legacy := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}})
+	legacy := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY",
+		Headers: map[string]string{"Proc-Type": "4,ENCRYPTED"}})
 	if err := os.WriteFile(old, legacy, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +284,8 @@ func TestTLSFiles(t *testing.T) {
 		{[]string{"tls-cert-file", "/none"}, "tls-cert-file: open /none: no such file or directory"},
 		{[]string{"tls-cert-file", key}, "tls-cert-file " + key + " and tls-key-file " + key},
 		{[]string{"tls-key-file", encrypted, "tls-key-file-pass", "pass"}, ""},
-		{[]string{"tls-key-file", encrypted, "tls-key-file-pass", "guess"}, "cannot be decrypted with tls-key-file-pass"},
+		{[]string{"tls-key-file", encrypted, "tls-key-file-pass", "guess"}, "cannot be decrypted with " +
+			"tls-key-file-pass"},
 		{[]string{"tls-key-file", encrypted}, "it is encrypted, and tls-key-file-pass is not set"},
 		{[]string{"tls-key-file", old}, "convert it with openssl pkcs8 -topk8"},
 		{[]string{"tls-auth-clients", "yes"}, "tls-auth-clients yes needs the authorities to trust"},
@@ -288,7 +294,8 @@ func TestTLSFiles(t *testing.T) {
 		{[]string{"tls-ca-cert-file", key}, "it contains no certificate"},
 	} {
 		_, err := NewTLS(configWith(t, append(base, tt.settings...)...), quiet)
-		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+		if tt.err == "" && err != nil || tt.err != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%q: %v, want %q", tt.settings, err, tt.err)
 		}
 	}
@@ -347,7 +354,8 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 			}
 		}},
 		{"distrust", "certificate", func(s *secured) {
-			if got := s.hello(t, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}); got == "+PONG" {
+			if got := s.hello(t,
+				&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}); got == "+PONG" {
 				t.Error("a client trusts nobody, and goes on")
 			}
 		}},
@@ -360,9 +368,12 @@ func TestFailedHandshakesAreLogged(t *testing.T) {
 			for range 5 {
 				c.fail(s)
 			}
-			eventually(t, "it is logged", func() bool { return strings.Contains(s.log(), "TLS handshake failed") })
+			eventually(t, "it is logged", func() bool {
+				return strings.Contains(s.log(), "TLS handshake failed")
+			})
 			got := s.log()
-			if n, most := strings.Count(got, "TLS handshake failed"), 1+int(time.Since(begin)/failureLogEvery); n > most || !strings.Contains(got, c.reason) {
+			if n, most := strings.Count(got, "TLS handshake failed"),
+				1+int(time.Since(begin)/failureLogEvery); n > most || !strings.Contains(got, c.reason) {
 				t.Errorf("%d lines of five failures:\n%s", n, got)
 			}
 		})

@@ -180,7 +180,9 @@ func TestTLSKeyUpdatesOfDeafClients(t *testing.T) {
 	var keys strings.Builder
 	s.secure.KeyLogWriter = &keys
 	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+		return raw.Control(func(fd uintptr) {
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10)
+		})
 	}}
 	nc, err := small.Dial("tcp", s.address)
 	if err != nil {

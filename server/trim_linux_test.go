@@ -43,7 +43,8 @@ func TestTrim(t *testing.T) {
 	for _, w := range s.loop.running.list {
 		w.mu.Lock()
 		if len(w.readers.list) > 0 || w.round.Memory() > 0 || w.replies.Cap() > 0 {
-			t.Errorf("a worker keeps %d readers, %d bytes of its round and %d of replies", len(w.readers.list), w.round.Memory(), w.replies.Cap())
+			t.Errorf("a worker keeps %d readers, %d bytes of its round and %d of replies",
+				len(w.readers.list), w.round.Memory(), w.replies.Cap())
 		}
 		w.mu.Unlock()
 	}

@@ -158,7 +158,8 @@ func (w *worker) wait() bool {
 // poll takes the events there are. It never waits.
 func (w *worker) poll(epoll uintptr) {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), w.room(), 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)),
+			w.room(), 0, 0, 0)
 		if errno != unix.EINTR {
 			w.took(n, errno)
 			return
@@ -170,7 +171,8 @@ func (w *worker) poll(epoll uintptr) {
 func (w *worker) await(epoll uintptr) {
 	// Under load there nearly always are, and Go's scheduler need not hear of it.
 	for w.poll(epoll); w.ready == 0; {
-		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), w.room(), ^uintptr(0), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)),
+			w.room(), ^uintptr(0), 0, 0)
 		w.took(n, errno)
 	}
 }

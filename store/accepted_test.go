@@ -20,7 +20,8 @@ import (
 
 // overfullHeader is a header that says that 2^64-1 items were added to a filter for 10.
 const overfullHeader = "ffffffffffffffff010000000500000002000000" +
-	"10000000000000008000000000000000ffffffffffffffff7b14ae47e17a843f88168ac58c2b23400700000" + "00a0000000000000000"
+	"10000000000000008000000000000000ffffffffffffffff7b14ae47e17a843f88168ac58c2b23400700000" +
+	"00a0000000000000000"
 
 // TestOverfullHeaderIsRefused: a header that a client has made must not stop the next start.
 func TestOverfullHeaderIsRefused(t *testing.T) {
@@ -29,7 +30,8 @@ func TestOverfullHeaderIsRefused(t *testing.T) {
 	fs := vfs.NewMem()
 	s := testStore(t, func(o *Options) { o.FS = fs })
 	wantOp(t, cincr(s, "counter", "id", 1), 1, true)
-	if op := do(s, Op{Kind: BFLoad, Key: []byte("k"), Delta: 1, Keys: [][]byte{header}}); !errors.Is(op.Err, ErrBloomData) {
+	if op := do(s, Op{Kind: BFLoad, Key: []byte("k"), Delta: 1, Keys: [][]byte{header}}); !errors.Is(op.Err,
+		ErrBloomData) {
 		t.Errorf("LOADCHUNK answered %v", op.Err)
 	}
 	do(s, Op{Kind: BFAdd, Key: []byte("k"), Keys: [][]byte{[]byte("x")}})
@@ -84,9 +86,11 @@ func randomObjectOp(rnd *rand.Rand, n int, header []byte) Op {
 	float := func() float64 { return []float64{rnd.Float64(), 1e-6, 0.5, 1e-15, 5e-324, 1e-300}[rnd.IntN(6)] }
 	switch rnd.IntN(10) {
 	case 0:
-		return Op{Kind: BFReserve, Key: key("b"), Object: &BloomOptions{Error: float(), Capacity: 1 + rnd.Uint64N(100), Expansion: rnd.Uint32N(5), NonScaling: rnd.IntN(5) == 0}}
+		return Op{Kind: BFReserve, Key: key("b"), Object: &BloomOptions{Error: float(), Capacity: 1 +
+			rnd.Uint64N(100), Expansion: rnd.Uint32N(5), NonScaling: rnd.IntN(5) == 0}}
 	case 1, 2:
-		return Op{Kind: BFAdd, Key: key("b"), Keys: items, Object: &BloomOptions{Error: float(), Capacity: 1 + rnd.Uint64N(9), Expansion: rnd.Uint32N(3)}}
+		return Op{Kind: BFAdd, Key: key("b"), Keys: items,
+			Object: &BloomOptions{Error: float(), Capacity: 1 + rnd.Uint64N(9), Expansion: rnd.Uint32N(3)}}
 	case 3:
 		return Op{Kind: BFDump, Key: key("b"), Deltas: []int64{100}}
 	case 4:
@@ -96,16 +100,21 @@ func randomObjectOp(rnd *rand.Rand, n int, header []byte) Op {
 		}
 		return Op{Kind: BFLoad, Key: fmt.Append(nil, "b", 10+n), Delta: 1, Keys: [][]byte{header}}
 	case 5:
-		return Op{Kind: CMSInit, Key: key("c"), Object: &SketchOptions{Width: 1 + rnd.Uint64N(100), Depth: 1 + rnd.Uint64N(9), Cell: rnd.Uint64N(10), Window: rnd.Int64N(2) * rnd.Int64N(5000), Past: rnd.Uint64N(9)}}
+		return Op{Kind: CMSInit, Key: key("c"),
+			Object: &SketchOptions{Width: 1 + rnd.Uint64N(100), Depth: 1 + rnd.Uint64N(9),
+				Cell: rnd.Uint64N(10), Window: rnd.Int64N(2) * rnd.Int64N(5000), Past: rnd.Uint64N(9)}}
 	case 6:
 		if rnd.IntN(4) == 0 {
-			return Op{Kind: CMSMerge, Keys: [][]byte{key("c"), key("c"), key("c")}, Deltas: []int64{rnd.Int64N(9) - 2, deltas[0]}}
+			return Op{Kind: CMSMerge, Keys: [][]byte{key("c"), key("c"), key("c")},
+				Deltas: []int64{rnd.Int64N(9) - 2, deltas[0]}}
 		}
 		return Op{Kind: CMSIncrBy, Key: key("c"), Keys: items, Deltas: deltas[:len(items)]}
 	case 7:
-		o := &FilterOptions{Window: time.Duration(rnd.Int64N(1 << 45)), Error: float(), Capacity: rnd.Uint64N(5000), Past: rnd.IntN(8)}
+		o := &FilterOptions{Window: time.Duration(rnd.Int64N(1 << 45)), Error: float(),
+			Capacity: rnd.Uint64N(5000), Past: rnd.IntN(8)}
 		if rnd.IntN(2) == 0 {
-			o = &FilterOptions{Fixed: true, Bits: 60 + rnd.Uint64N(5000), Hashes: rnd.IntN(34), Past: rnd.IntN(70), Refresh: time.Duration(rnd.Int64N(1e9))}
+			o = &FilterOptions{Fixed: true, Bits: 60 + rnd.Uint64N(5000), Hashes: rnd.IntN(34),
+				Past: rnd.IntN(70), Refresh: time.Duration(rnd.Int64N(1e9))}
 		}
 		return Op{Kind: FBFReserve, Key: key("f"), Object: o}
 	case 8:

@@ -45,7 +45,9 @@ type backup struct {
 // FLUSHALL and snapshots wait while files are linked or, to another file system,
 // copied; not while the op log is.
 func (s *Store) Backup(dir string) error {
-	return s.copyTo(dir, s.partitions, func(linked func(), committed func() error) error { return s.db.Backup(dir, linked, committed) })
+	return s.copyTo(dir, s.partitions, func(linked func(), committed func() error) error {
+		return s.db.Backup(dir, linked, committed)
+	})
 }
 
 // DescribeBackups has backups say what they are of, see persistence.DB.Describe.
@@ -73,7 +75,8 @@ func (s *Store) Meta() persistence.Meta { return s.db.Meta() }
 func (s *Store) RemoveCut() error { return s.db.RemoveCut() }
 
 // copyTo is backUp to a directory.
-func (s *Store) copyTo(dir string, saved []*partition, write func(linked func(), committed func() error) error) error {
+func (s *Store) copyTo(dir string, saved []*partition,
+	write func(linked func(), committed func() error) error) error {
 	if err := s.beginBackup(); err != nil {
 		return err
 	}
@@ -261,6 +264,7 @@ type StreamInfo = persistence.StreamInfo
 // receives the files aside, lets sound look at them there, and gives the directory its
 // name only if that returns nil. A stream that is cut, damaged or of another kind is
 // refused. RestoreStream calls progress with the bytes received so far and in all.
-func RestoreStream(r io.Reader, dir string, sound func(dir string) error, progress func(done, total int64)) (StreamInfo, error) {
+func RestoreStream(r io.Reader, dir string, sound func(dir string) error,
+	progress func(done, total int64)) (StreamInfo, error) {
 	return persistence.RestoreStream(vfs.Default, r, dir, sound, progress)
 }

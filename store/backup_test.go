@@ -85,7 +85,9 @@ func TestBackupUnderLoad(t *testing.T) {
 func backupOp(s *Store, c int, n int64) Op {
 	id := []byte(strconv.FormatInt(n, 10))
 	if n%3 == 0 {
-		return do(s, Op{Kind: CMIncrBy, Keys: [][]byte{fmt.Appendf(nil, "c%d", c), fmt.Appendf(nil, "c%d-twin", c)}, Deltas: []int64{n, n}, ID: id})
+		return do(s,
+			Op{Kind: CMIncrBy, Keys: [][]byte{fmt.Appendf(nil, "c%d", c), fmt.Appendf(nil, "c%d-twin", c)},
+				Deltas: []int64{n, n}, ID: id})
 	}
 	return do(s, Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "c%d", c), ID: id, Delta: n})
 }
@@ -102,7 +104,8 @@ func resendToBackup(t *testing.T, s *Store, before []int64, sent []atomic.Int64)
 				t.Fatal(op.Err)
 			}
 			if op.Applied && n+1 <= before[c] {
-				t.Fatalf("operation %d of client %d was acknowledged before the backup and is not in it", n+1, c)
+				t.Fatalf("operation %d of client %d was acknowledged before the backup and is not in it", n+1,
+					c)
 			}
 			if !op.Applied {
 				had += n + 1
@@ -256,7 +259,9 @@ func TestCopiesAreOtherIncarnations(t *testing.T) {
 func TestJumpIsKept(t *testing.T) {
 	root := t.TempDir()
 	open := func(name string) *Store {
-		return testStore(t, func(o *Options) { o.Dir, o.FS, o.Partitions = filepath.Join(root, name), nil, 1 })
+		return testStore(t, func(o *Options) {
+			o.Dir, o.FS, o.Partitions = filepath.Join(root, name), nil, 1
+		})
 	}
 	s := open("data")
 	must(t, s.Backup(filepath.Join(root, "copy")))

@@ -18,8 +18,11 @@ import (
 func BenchmarkExecute(b *testing.B) {
 	for _, mode := range []Mode{Exact, Approx} {
 		for _, pipeline := range []int{1, 16, 64, 1024} {
-			b.Run(fmt.Sprintf("%v/pipeline=%d", map[Mode]string{Exact: "EXACT", Approx: "APPROX"}[mode], pipeline), func(b *testing.B) {
-				s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16 })
+			b.Run(fmt.Sprintf("%v/pipeline=%d", map[Mode]string{Exact: "EXACT", Approx: "APPROX"}[mode],
+				pipeline), func(b *testing.B) {
+				s := testStore(b, func(o *Options) {
+					o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16
+				})
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {
 					b.Fatal(err)
 				}
@@ -69,7 +72,9 @@ func benchExecute(b *testing.B, s *Store, pipeline int, spread uint64) {
 // BenchmarkNewCounters measures operations of which nearly each makes a new
 // counter, so that its row is looked for first.
 func BenchmarkNewCounters(b *testing.B) {
-	s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16 })
+	s := testStore(b, func(o *Options) {
+		o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16
+	})
 	benchExecute(b, s, 16, 1<<62)
 }
 
@@ -81,7 +86,8 @@ func BenchmarkRedo(b *testing.B) {
 		counters uint64
 	}{{1, 10_000}, {64, 10_000}, {64, 1_000_000}, {1024, 1_000_000}} {
 		b.Run(fmt.Sprintf("pipeline=%d/counters=%d", of.pipeline, of.counters), func(b *testing.B) {
-			o := Options{Dir: b.TempDir(), Fsync: Everysec, Partitions: 16, SnapshotInterval: -1, MaxLogBytes: 1 << 40, RecordMemory: 1 << 40}
+			o := Options{Dir: b.TempDir(), Fsync: Everysec, Partitions: 16, SnapshotInterval: -1,
+				MaxLogBytes: 1 << 40, RecordMemory: 1 << 40}
 			s, err := Open(o)
 			must(b, err)
 			must(b, s.Snapshot())

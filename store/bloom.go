@@ -66,10 +66,15 @@ type bloomType struct{}
 
 func (bloomType) kinds() []kind {
 	return []kind{
-		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomReserve}, // also a tombstone
+		// also a tombstone
+		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes,
+			turn: (*decider).bloomReserve},
 		// An item may need a sub-filter, too.
-		BFAdd - firstBloomKind:    {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomAdd},
-		BFCAdd - firstBloomKind:   {is: writes | hasID | logsItems, entries: 3, fields: sketch.NewBloomBytes, turn: (*decider).bloomCAdd}, // and the opid
+		BFAdd - firstBloomKind: {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes,
+			turn: (*decider).bloomAdd},
+		// and the opid
+		BFCAdd - firstBloomKind: {is: writes | hasID | logsItems, entries: 3, fields: sketch.NewBloomBytes,
+			turn: (*decider).bloomCAdd},
 		BFLoad - firstBloomKind:   {is: writes, entries: 1, turn: (*decider).bloomLoad},
 		BFExists - firstBloomKind: {is: ofKeys, turn: (*decider).bloomExists},
 		BFDump - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomDump},

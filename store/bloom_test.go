@@ -116,7 +116,8 @@ func TestBloomVectors(t *testing.T) {
 		for _, sub := range do(s, Op{Kind: BFInfo, Key: key}).Object.(*BloomInfo).Filters {
 			chunk := bits[end : end+int(sub.Bytes)]
 			end += len(chunk)
-			must(t, do(s, Op{Kind: BFLoad, Key: []byte("g"), Delta: int64(end) + 1, Keys: [][]byte{chunk}}).Err)
+			must(t, do(s,
+				Op{Kind: BFLoad, Key: []byte("g"), Delta: int64(end) + 1, Keys: [][]byte{chunk}}).Err)
 		}
 		h, b := dumpBloom(t, s, "g")
 		if !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
@@ -151,7 +152,8 @@ func TestBloomRefusals(t *testing.T) {
 		{ErrBloomData, Op{Kind: BFLoad, Key: []byte("f"), Delta: 1, Keys: [][]byte{header}}},
 		{ErrBloomData, Op{Kind: BFLoad, Key: []byte("f"), Delta: 0, Keys: [][]byte{{1}}}},
 		{ErrBloomOffset, Op{Kind: BFLoad, Key: []byte("f"), Delta: 100, Keys: [][]byte{{1}}}},
-		{ErrBloomChunk, Op{Kind: BFLoad, Key: []byte("f"), Delta: int64(len(bits)) + 2, Keys: [][]byte{bits}}},
+		{ErrBloomChunk,
+			Op{Kind: BFLoad, Key: []byte("f"), Delta: int64(len(bits)) + 2, Keys: [][]byte{bits}}},
 	} {
 		if op := do(s, c.op); !errors.Is(op.Err, c.want) {
 			t.Errorf("%d: %v instead of %v", i, op.Err, c.want)
@@ -160,13 +162,16 @@ func TestBloomRefusals(t *testing.T) {
 	for _, at := range []int{0, 8, 12, 20, 28, 36, 60, 72} { // fields of the header
 		bad := bytes.Clone(header)
 		bad[at] ^= 0x42
-		if op := do(s, Op{Kind: BFLoad, Key: []byte("n"), Delta: 1, Keys: [][]byte{bad}}); !errors.Is(op.Err, ErrBloomData) {
+		if op := do(s, Op{Kind: BFLoad, Key: []byte("n"), Delta: 1, Keys: [][]byte{bad}}); !errors.Is(op.Err,
+			ErrBloomData) {
 			t.Errorf("a header with another byte %d: %v", at, op.Err)
 		}
 	}
 	used := s.Stats().FilterBytes
 	s.SetFilterMaxMemory(used + 10)
-	if op := add("a", "c", "d", "e", "a"); op.Err != nil || fmt.Sprint(op.Founds, op.Fulls, op.Found) != "[true false false false true] [false false true true false] false" {
+	if op := add("a", "c", "d", "e", "a"); op.Err != nil ||
+		fmt.Sprint(op.Founds, op.Fulls, op.Found) != "[true false false false true] [false false true "+
+			"true false] false" {
 		t.Error(op.Founds, op.Fulls, op.Err)
 	}
 	if err := do(s, Op{Kind: BFReserve, Key: []byte("n")}).Err; !errors.Is(err, ErrBloomMemory) {
@@ -179,11 +184,13 @@ func TestBloomRefusals(t *testing.T) {
 	if op := add("d"); op.Err != nil || op.Fulls[0] {
 		t.Error(op)
 	}
-	if op := do(s, Op{Kind: BFInfo, Key: []byte("f")}); op.Object.(*BloomInfo).Size != 4 || len(op.Object.(*BloomInfo).Filters) != 2 {
+	if op := do(s, Op{Kind: BFInfo, Key: []byte("f")}); op.Object.(*BloomInfo).Size != 4 ||
+		len(op.Object.(*BloomInfo).Filters) != 2 {
 		t.Error(op.Object)
 	}
 	for _, key := range []string{"c", "none"} {
-		if op := do(s, Op{Kind: BFExists, Key: []byte(key), Keys: [][]byte{{1}, {2}}}); op.Err != nil || len(op.Founds) != 2 || op.Founds[0] {
+		if op := do(s, Op{Kind: BFExists, Key: []byte(key), Keys: [][]byte{{1}, {2}}}); op.Err != nil ||
+			len(op.Founds) != 2 || op.Founds[0] {
 			t.Error(op.Founds, op.Err)
 		}
 	}
@@ -224,7 +231,8 @@ func TestBloomModel(t *testing.T) {
 					for j := range chunk {
 						chunk[j] = byte(rnd.Uint32())
 					}
-					op.Kind, op.Delta = BFLoad, int64(uint64(len(chunk))+1+rnd.Uint64N(first-uint64(len(chunk))+1))
+					size := uint64(len(chunk))
+					op.Kind, op.Delta = BFLoad, int64(size+1+rnd.Uint64N(first-size+1))
 					op.Keys = [][]byte{chunk}
 				}
 			default:
@@ -237,7 +245,8 @@ func TestBloomModel(t *testing.T) {
 			if op.Kind != Nop {
 				a, b := do(s, op), do(plain, op)
 				if fmt.Sprint(a.Founds, a.Fulls, a.Err) != fmt.Sprint(b.Founds, b.Fulls, b.Err) {
-					t.Fatalf("seed %d, step %d, kind %d: %v %v %v", seed, step, op.Kind, a.Founds, a.Fulls, a.Err)
+					t.Fatalf("seed %d, step %d, kind %d: %v %v %v", seed, step, op.Kind, a.Founds, a.Fulls,
+						a.Err)
 				}
 			}
 			for _, key := range []string{"f0", "f1"} {
@@ -249,7 +258,8 @@ func TestBloomModel(t *testing.T) {
 				}
 				header, bits := dumpBloom(t, s, key)
 				if h, b := dumpBloom(t, plain, key); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
-					t.Fatalf("seed %d, step %d: another filter, header %x instead of %x", seed, step, header, h)
+					t.Fatalf("seed %d, step %d: another filter, header %x instead of %x", seed, step, header,
+						h)
 				}
 			}
 		}
@@ -263,7 +273,8 @@ func TestItemsOfOldSubFilters(t *testing.T) {
 	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
 	s := open()
 	add := func(from, to int) {
-		op := Op{Kind: BFAdd, Key: []byte("f"), Object: &BloomOptions{Error: 0.01, Capacity: 20, Expansion: 2}}
+		op := Op{Kind: BFAdd, Key: []byte("f"),
+			Object: &BloomOptions{Error: 0.01, Capacity: 20, Expansion: 2}}
 		for ; from < to; from++ {
 			op.Keys = append(op.Keys, []byte(fmt.Sprint("item", from)))
 		}

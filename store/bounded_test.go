@@ -87,7 +87,8 @@ func (m *boundedModel) answer(op *Op, wall int64) boundedAnswer {
 func TestBoundedModel(t *testing.T) {
 	fs, clock := vfs.NewMem(), newFakeClock()
 	open := func() *Store {
-		s, err := Open(Options{Dir: "data", FS: fs, Clock: clock.now, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1})
+		s, err := Open(Options{Dir: "data", FS: fs, Clock: clock.now, Partitions: 2, SnapshotInterval: -1,
+			MinFreeDisk: -1})
 		must(t, err)
 		return s
 	}
@@ -110,8 +111,10 @@ func TestBoundedModel(t *testing.T) {
 			op.Delta++
 		}
 		want, got := m.answer(&op, clock.wall), do(s, op)
-		if !errors.Is(got.Err, want.err) || got.Err == nil && (got.Value != want.value || got.Values[0] != want.made || got.Applied != want.applied) {
-			t.Fatalf("operation %d, %+v\nanswered %d %v %v %v\nwant     %+v", n, op, got.Value, got.Values, got.Applied, got.Err, want)
+		if !errors.Is(got.Err, want.err) || got.Err == nil &&
+			(got.Value != want.value || got.Values[0] != want.made || got.Applied != want.applied) {
+			t.Fatalf("operation %d, %+v\nanswered %d %v %v %v\nwant     %+v", n, op, got.Value, got.Values,
+				got.Applied, got.Err, want)
 		}
 		switch {
 		case want.err == nil && !want.applied && want.asked != 0:
@@ -140,12 +143,14 @@ func TestBoundedModel(t *testing.T) {
 	for key, c := range m.counters {
 		v, ok := get(s, key)
 		alive := c.expire == 0 || c.expire > clock.wall
-		if e := do(s, Op{Kind: ExpireTime, Key: []byte(key)}); ok != alive || alive && (v != c.value || e.Value != c.expire) {
+		if e := do(s, Op{Kind: ExpireTime, Key: []byte(key)}); ok != alive || alive &&
+			(v != c.value || e.Value != c.expire) {
 			t.Errorf("%s = %d %v, expires %d; want %+v", key, v, ok, e.Value, *c)
 		}
 	}
 	if outOfBounds < least || clipped < least || retries < least {
-		t.Errorf("out of bounds %d, clipped %d, retries %d: the test tries too little", outOfBounds, clipped, retries)
+		t.Errorf("out of bounds %d, clipped %d, retries %d: the test tries too little", outOfBounds, clipped,
+			retries)
 	}
 	must(t, s.Close())
 	checkSound(t, fs, "data")
@@ -208,10 +213,12 @@ func TestBoundedLimits(t *testing.T) {
 			}
 			do(s, Op{Kind: Set, Key: []byte("k"), Delta: tc.value})
 			op := do(s, bounded("k", id, tc.delta, tc.lower, tc.upper, f))
-			if !errors.Is(op.Err, tc.err) || tc.err == nil && (op.Value != tc.want || op.Values[0] != tc.made || op.Applied != tc.applied) {
+			if !errors.Is(op.Err, tc.err) || tc.err == nil &&
+				(op.Value != tc.want || op.Values[0] != tc.made || op.Applied != tc.applied) {
 				t.Errorf("%+v: %d %v %v %v", tc, op.Value, op.Values, op.Applied, op.Err)
 			}
-			if seen := do(s, Op{Kind: CSeen, Key: []byte("k"), ID: []byte("id")}); seen.Found != (id != "" && tc.applied) {
+			if seen := do(s, Op{Kind: CSeen, Key: []byte("k"), ID: []byte("id")}); seen.Found != (id != "" &&
+				tc.applied) {
 				t.Errorf("%+v: the opid is remembered: %v (G6)", tc, seen.Found)
 			}
 		}
@@ -221,7 +228,8 @@ func TestBoundedLimits(t *testing.T) {
 // TestBoundedRefusals: what is refused or out of bounds logs nothing (G6).
 func TestBoundedRefusals(t *testing.T) {
 	s := testStore(t, nil)
-	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew, Window: time.Hour}))
+	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew,
+		Window: time.Hour}))
 	do(s, Op{Kind: FBFReserve, Key: []byte("filter")})
 	incr(s, "k", 3)
 	wall, _ := s.look()
@@ -241,9 +249,11 @@ func TestBoundedRefusals(t *testing.T) {
 		"plain type":    {bounded("filter", "", 1, 0, 9, 0), ErrWrongType},
 		"bounds":        {bounded("k", "a", 1, 9, 0, 0), ErrOption},
 		"one bound":     {Op{Kind: IncrEx, Key: []byte("k"), Delta: 1, Deltas: []int64{5}}, ErrOption},
-		"overflow":      {Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("a"), Delta: math.MaxInt64, Flags: NoExpire}, ErrOverflow},
-		"stale":         {timed(wall - 2*time.Hour.Milliseconds()), ErrStale},
-		"no time":       {Op{Kind: CIncrEx, Key: []byte("timed:k"), ID: []byte("x"), Flags: PairID, Deltas: []int64{0, 1}}, ErrNoIDTime},
+		"overflow": {Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("a"), Delta: math.MaxInt64,
+			Flags: NoExpire}, ErrOverflow},
+		"stale": {timed(wall - 2*time.Hour.Milliseconds()), ErrStale},
+		"no time": {Op{Kind: CIncrEx, Key: []byte("timed:k"), ID: []byte("x"), Flags: PairID,
+			Deltas: []int64{0, 1}}, ErrNoIDTime},
 	} {
 		before := s.Stats().Entries
 		if op := do(s, tc.op); !errors.Is(op.Err, tc.want) || op.Applied {
@@ -278,8 +288,10 @@ func TestExpiryIsPartOfTheOutcome(t *testing.T) {
 		send := func(op Op, value int64, applied bool, ends int64) {
 			t.Helper()
 			wantOp(t, do(s, op), value, applied)
-			if e := do(s, Op{Kind: ExpireTime, Key: []byte("k")}); e.Found && e.Value != ends || !e.Found && ends != -1 {
-				t.Fatalf("mode %v: after %s it expires at %d (%v), want %d", mode, op.ID, e.Value, e.Found, ends)
+			if e := do(s, Op{Kind: ExpireTime, Key: []byte("k")}); e.Found && e.Value != ends || !e.Found &&
+				ends != -1 {
+				t.Fatalf("mode %v: after %s it expires at %d (%v), want %d", mode, op.ID, e.Value, e.Found,
+					ends)
 			}
 		}
 		send(expiring("a", 5, begin+60_000, HasExpire), 5, true, begin+60_000)
@@ -331,7 +343,8 @@ func TestBoundedApprox(t *testing.T) {
 
 func TestPairID(t *testing.T) {
 	ids := make(map[string]string)
-	for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"abc", ""}, {"", "abc"}, {"\x01", "abc"}, {string(make([]byte, 200)), "x"}} {
+	for _, pair := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"abc", ""}, {"", "abc"}, {"\x01",
+		"abc"}, {string(make([]byte, 200)), "x"}} {
 		id := string(AppendPairID(nil, []byte(pair[0]), []byte(pair[1])))
 		if old, ok := ids[id]; ok {
 			t.Errorf("%q and %q have one opid", old, pair)

@@ -73,8 +73,10 @@ func decodeCatalog(b []byte) (*catalog, error) {
 		if d == nil {
 			return nil, fmt.Errorf("%w: catalogue: a table without settings", errCorruptEntry)
 		}
-		if d.ID == 0 || d.ID >= c.Next || slices.ContainsFunc(c.Tables[:i], func(o *tableDef) bool { return o.ID == d.ID }) {
-			return nil, fmt.Errorf("%w: catalogue: table %d appears twice or was never created", errCorruptEntry, d.ID)
+		if d.ID == 0 || d.ID >= c.Next ||
+			slices.ContainsFunc(c.Tables[:i], func(o *tableDef) bool { return o.ID == d.ID }) {
+			return nil, fmt.Errorf("%w: catalogue: table %d appears twice or was never created",
+				errCorruptEntry, d.ID)
 		}
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
@@ -261,10 +263,13 @@ func (d *tableDef) keepLinks(logged int64) {
 // link adds links that matter for the table's keys, each table and prefix once.
 func (d *tableDef) link(links ...link) {
 	for _, l := range links {
-		if l.Table == d.ID || !strings.HasPrefix(l.Prefix, d.Prefix) && !strings.HasPrefix(d.Prefix, l.Prefix) {
+		if l.Table == d.ID || !strings.HasPrefix(l.Prefix, d.Prefix) &&
+			!strings.HasPrefix(d.Prefix, l.Prefix) {
 			continue
 		}
-		i := slices.IndexFunc(d.Links, func(o link) bool { return o.Table == l.Table && o.Prefix == l.Prefix })
+		i := slices.IndexFunc(d.Links, func(o link) bool {
+			return o.Table == l.Table && o.Prefix == l.Prefix
+		})
 		if i < 0 {
 			d.Links = append(d.Links, l)
 			continue

@@ -63,12 +63,17 @@ func (r *CheckReport) OnlyUnreadable() bool {
 
 // What to do about a problem.
 const (
-	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and keep this directory for examination"
-	doNothing = "the server starts with the older snapshot, nothing is lost, and its next snapshot replaces this one"
-	doRebuild = "the server rebuilds the filters from the records of the EXACT tables when it starts, nothing is lost"
-	doDrop    = "the server starts, and answers every command on the key with an error: DEL drops it, or fbfkv check --drop-unreadable while no server runs (not in a backup); " +
+	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and " +
+		"keep this directory for examination"
+	doNothing = "the server starts with the older snapshot, nothing is lost, and its next snapshot " +
+		"replaces this one"
+	doRebuild = "the server rebuilds the filters from the records of the EXACT tables when it starts, " +
+		"nothing is lost"
+	doDrop = "the server starts, and answers every command on the key with an error: DEL drops it, or " +
+		"fbfkv check --drop-unreadable while no server runs (not in a backup); " +
 		"a backup may still have it"
-	doForget = "the server refuses to start: restore a backup (fbfkv restore), or start it with --accept-forgotten-window, " +
+	doForget = "the server refuses to start: restore a backup (fbfkv restore), or start it with " +
+		"--accept-forgotten-window, " +
 		"which may count retries of operations of the last window again"
 )
 
@@ -114,8 +119,10 @@ func (c *checker) problem(where, what, do string) {
 
 func (c *checker) run() {
 	if r := c.db.Log().Recovery(); r.LostBytes > 0 {
-		c.report.Notes = append(c.report.Notes, fmt.Sprintf("the last %d bytes of the log, %s from byte %d on, were written but never fsynced "+
-			"and were damaged by a power loss, as appendfsync everysec and no allow; the server will drop them", r.LostBytes, r.File, r.CutAt))
+		c.report.Notes = append(c.report.Notes, fmt.Sprintf("the last %d bytes of the log, %s from byte "+
+			"%d on, were written but never fsynced "+
+			"and were damaged by a power loss, as appendfsync everysec and no allow; the server will "+
+			"drop them", r.LostBytes, r.File, r.CutAt))
 	}
 	c.sstables()
 	meta := c.db.Meta()

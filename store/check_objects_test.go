@@ -9,8 +9,9 @@ import (
 	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
-// TestCheckObjectOverCounter: after the last checkpoint objects are made under keys that were counters, and go. Their rows
-// are still those of the checkpoint, or are gone, or were written since; the directory is sound at each step.
+// TestCheckObjectOverCounter: after the last checkpoint objects are made under keys that were
+// counters, and go. Their rows are still those of the checkpoint, or are gone, or were written
+// since; the directory is sound at each step.
 func TestCheckObjectOverCounter(t *testing.T) {
 	key := []byte("k")
 	del := Op{Kind: Del, Keys: [][]byte{key}}
@@ -38,7 +39,8 @@ func TestCheckObjectOverCounter(t *testing.T) {
 					must(t, do(s, op).Err)
 					if i == before {
 						for n := range 40 * rows { // so that the log is trimmed
-							must(t, do(s, Op{Kind: IncrBy, Key: []byte("more" + strconv.Itoa(n%3)), Delta: 1}).Err)
+							must(t, do(s,
+								Op{Kind: IncrBy, Key: []byte("more" + strconv.Itoa(n%3)), Delta: 1}).Err)
 						}
 						must(t, s.Snapshot())
 						must(t, s.Snapshot())

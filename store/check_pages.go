@@ -10,7 +10,8 @@ import (
 func (c *partitionCheck) checkOrphans() {
 	for _, object := range c.opened.deadObjects {
 		if object <= c.opened.marks.filters {
-			c.problem("the server deletes them after its next start, nothing is lost", "the pages of object %d belong to no key", object)
+			c.problem("the server deletes them after its next start, nothing is lost",
+				"the pages of object %d belong to no key", object)
 		}
 	}
 }
@@ -22,7 +23,8 @@ func (c *partitionCheck) checkPages() error {
 	err := c.db.Pages(c.id, func(pg persistence.Page) error {
 		c.report.Pages++
 		if pg.Seq > c.redone.seq {
-			c.problem(doRestore, "page %d of object %d is of entry %d, but the log ends at %d", pg.Number, pg.Object, pg.Seq, c.redone.seq)
+			c.problem(doRestore, "page %d of object %d is of entry %d, but the log ends at %d", pg.Number,
+				pg.Object, pg.Seq, c.redone.seq)
 		}
 		return nil
 	})
@@ -33,7 +35,8 @@ func (c *partitionCheck) checkPages() error {
 			continue
 		}
 		want, ok := old.object().(*paged)
-		if ok && is.created == want.created && !is.misses() && !want.misses() && !sketch.Equal(is.Sketch, want.Sketch) {
+		if ok && is.created == want.created && !is.misses() && !want.misses() &&
+			!sketch.Equal(is.Sketch, want.Sketch) {
 			c.problem(doRestore, "the pages of key %q and the log contradict each other", key)
 		}
 	}

@@ -30,13 +30,16 @@ func variety(t *testing.T, s *Store, rounds int) {
 			id := fmt.Sprintf("%d-%d", r, i)
 			wantApplied(t, cincr(s, "k"+strconv.Itoa(i%17), id, int64(i)))
 			wantApplied(t, cincr(s, "approx:"+strconv.Itoa(i%5), id, 1))
-			wantApplied(t, do(s, Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("m1"), []byte("m" + id)}, Deltas: []int64{1, 2}, ID: []byte(id)}))
+			wantApplied(t, do(s, Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("m1"), []byte("m" + id)},
+				Deltas: []int64{1, 2}, ID: []byte(id)}))
 		}
 		do(s, Op{Kind: Del, Keys: [][]byte{[]byte("k3"), fmt.Appendf(nil, "m%d-5", r)}})
-		do(s, Op{Kind: Set, Key: []byte("k4"), Delta: int64(r), Flags: HasExpire, ExpireAt: 1_900_000_000_000 + int64(r)})
+		do(s, Op{Kind: Set, Key: []byte("k4"), Delta: int64(r), Flags: HasExpire,
+			ExpireAt: 1_900_000_000_000 + int64(r)})
 		do(s, Op{Kind: ExpireAt, Key: []byte("k5"), ExpireAt: 1_900_000_000_000})
 		do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(strconv.Itoa(r))}})
-		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r), Object: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
+		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r),
+			Object: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
 		do(s, Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "fixed%d", r-1)}})
 		do(s, Op{Kind: CMSInit, Key: []byte("sketch"), Object: &SketchOptions{Width: 5000, Depth: 2}})
 		must(t, addItems(s, "sketch", "a", 1, "b", r+1).Err)
@@ -83,7 +86,8 @@ func TestCheckSound(t *testing.T) {
 	must(t, s.CloseNow())
 	before := treeOf(t, fs, "data")
 	r := checkSound(t, fs, "data")
-	if r.Keys != n || r.Snapshots != 8 || r.Rows == 0 || r.Runs == 0 || r.RunRecords == 0 || r.Entries < 500 || r.Sstables == 0 {
+	if r.Keys != n || r.Snapshots != 8 || r.Rows == 0 || r.Runs == 0 || r.RunRecords == 0 ||
+		r.Entries < 500 || r.Sstables == 0 {
 		t.Errorf("report: %+v, DBSIZE %d", r, n)
 	}
 	if after := treeOf(t, fs, "data"); after != before {
@@ -162,7 +166,8 @@ func (r *crashRun) check() error {
 	return err
 }
 
-var checkPoints = flag.Int("check.points", 60/raced.Slowdown, "power losses after which TestCheckAfterPowerLoss examines the directory")
+var checkPoints = flag.Int("check.points", 60/raced.Slowdown, "power losses after which "+
+	"TestCheckAfterPowerLoss examines the directory")
 
 // treeOf lists the files below dir with their sizes.
 func treeOf(t *testing.T, fs vfs.FS, dir string) string {
@@ -232,7 +237,8 @@ func TestCheckFinds(t *testing.T) {
 		{"sequence", changeRow("k1", func(r *row) { r.seq-- }), "entry"},
 		{"future", changeRow("k1", func(r *row) { r.seq = 1 << 40 }), "but the log ends at"},
 		{"expiry", changeRow("k5", func(r *row) { r.expire++ }), "says that it expires at"},
-		{"no row", func(_ *testing.T, s *Store, b *persistence.Changes) { b.DeleteRow(rowAt(s, "k1")) }, "its row is missing"},
+		{"no row", func(_ *testing.T, s *Store, b *persistence.Changes) { b.DeleteRow(rowAt(s, "k1")) },
+			"its row is missing"},
 		{"wrong slot", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			k := rowAt(s, "k1")
 			k.Slot++
@@ -241,13 +247,16 @@ func TestCheckFinds(t *testing.T) {
 		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
 			b.PutRow(persistence.RowKey{Slot: slots, Key: []byte("x")}, nil)
 		}, "lie outside all hash slots: 1"},
-		{"garbage row", func(_ *testing.T, s *Store, b *persistence.Changes) { b.PutRow(rowAt(s, "k1"), []byte("?")) }, "cannot be read"},
+		{"garbage row",
+			func(_ *testing.T, s *Store, b *persistence.Changes) { b.PutRow(rowAt(s, "k1"), []byte("?")) },
+			"cannot be read"},
 		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			p := s.partitions[0]
 			p.saving.state.size++
 			b.PutState(0, p.saving.state.encode())
 		}, "DBSIZE is"},
-		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
+		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) },
+			"last checkpoint cannot be read"},
 		{"log gap", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			appendLog(t, s, 0, s.partitions[0].seq+2, beginSection(nil, moment{}))
 		}, "are missing"},
@@ -332,8 +341,10 @@ func TestCheckCompares(t *testing.T) {
 			must(t, s.Snapshot())
 		}, "about what tables there are"},
 		{"state's time", changeState(func(s *partitionState) { s.at.logged++ }), "not what the log leads to"},
-		{"state's objects", changeState(func(s *partitionState) { s.objects++ }), "not what the log leads to"},
-		{"state's tables", changeState(func(s *partitionState) { s.horizons[1] = horizon{forgotten: 7} }), "not what the log leads to"},
+		{"state's objects", changeState(func(s *partitionState) { s.objects++ }),
+			"not what the log leads to"},
+		{"state's tables",
+			changeState(func(s *partitionState) { s.horizons[1] = horizon{forgotten: 7} }), "not what the log leads to"},
 	} {
 		t.Run(tc.name, tc.find)
 	}

@@ -69,9 +69,12 @@ func (c *partitionCheck) run() {
 		*p = newPartition(c.id, meta.Partitions, hashes, 0, new(memoryPool), c.db)
 		defer (*p).release()
 	}
-	for _, step := range []func() error{c.load, c.redoLog, c.checkReadable, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
+	for _, step := range []func() error{c.load, c.redoLog, c.checkReadable, c.checkFilters, c.checkPages,
+		c.checkRows, c.checkKeys, c.checkRuns} {
 		if err := step(); errors.Is(err, errComes) {
-			c.report.Notes = append(c.report.Notes, fmt.Sprintf("partition %d came from another shard, and no checkpoint has followed: the server will make one of what came, which was not examined", c.id))
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("partition %d came from another shard, "+
+				"and no checkpoint has followed: the server will make one of what came, which was not "+
+				"examined", c.id))
 			break
 		} else if err != nil {
 			c.problem(doRestore, "%v", err)
@@ -118,7 +121,8 @@ func (c *partitionCheck) load() error {
 		return fmt.Errorf("the op log begins at entry %d, but entries from %d on are needed", c.first, from+1)
 	}
 	if c.older != nil && c.first > c.older.seq+1 {
-		c.problem("two new snapshots (SAVE) mend it", "the op log begins at entry %d and does not reach back to the older snapshot at %d, "+
+		c.problem("two new snapshots (SAVE) mend it", "the op log begins at entry %d and does not reach "+
+			"back to the older snapshot at %d, "+
 			"which could not stand in for the newest", c.first, c.older.seq)
 	}
 	if c.older != nil && (c.first > c.older.seq+1 || c.first == 1) {
@@ -134,7 +138,8 @@ func (c *partitionCheck) load() error {
 	}
 	if c.first > 1 {
 		c.redone.forgoFilters()
-		c.redone.adopted, c.redone.gone, c.redone.handed, c.redone.number = c.state.adopted, c.state.gone, c.state.handed, c.state.number
+		c.redone.adopted, c.redone.gone = c.state.adopted, c.state.gone
+		c.redone.handed, c.redone.number = c.state.handed, c.state.number
 		c.redone.regions = c.state.regions.clone()
 	}
 	c.sectionEnds()
@@ -213,10 +218,12 @@ func (c *partitionCheck) redoLog() error {
 		return err
 	}
 	if c.redone.seq < c.reach {
-		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were committed", c.redone.seq, c.reach)
+		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were committed", c.redone.seq,
+			c.reach)
 	}
 	if c.older != nil || c.redone.marks.counters != math.MaxUint64 {
-		return errors.New("the last checkpoint, or the older snapshot, is as of an entry with which no record of the op log ends")
+		return errors.New("the last checkpoint, or the older snapshot, is as of an entry with which no " +
+			"record of the op log ends")
 	}
 	c.drainRecords()
 	return nil
@@ -261,8 +268,9 @@ func (c *partitionCheck) sectionEnds() {
 	c.opened.hot.dirty = changed[:0]
 }
 
-// saveKeys keeps the keys that the log has led to, as of the state row. What it leads to behind that is
-// compared with the rows in since; redone goes on with the objects, which may come to lie under the keys of counters.
+// saveKeys keeps the keys that the log has led to, as of the state row. What it leads to behind
+// that is compared with the rows in since; redone goes on with the objects, which may come to lie
+// under the keys of counters.
 func (c *partitionCheck) saveKeys() {
 	p := c.redone
 	c.saved = p.hot.table
@@ -305,8 +313,10 @@ func (c *partitionCheck) checkState() {
 	if bytes.Equal(want.encode(), is.encode()) {
 		return
 	}
-	c.problem(doRestore, "the state of the checkpoint at entry %d is not what the log leads to: last FLUSHALL at %d and not %d, %d keys that are no counters and not %d, "+
-		"logged time %d and not %d, or other tables", is.seq, is.floor, want.floor, is.objects, want.objects, is.at.logged, want.at.logged)
+	c.problem(doRestore, "the state of the checkpoint at entry %d is not what the log leads to: last "+
+		"FLUSHALL at %d and not %d, %d keys that are no counters and not %d, "+
+		"logged time %d and not %d, or other tables", is.seq, is.floor, want.floor, is.objects, want.objects,
+		is.at.logged, want.at.logged)
 }
 
 // checkFilters compares what the log makes of the newest snapshot with what it makes of the
@@ -319,19 +329,22 @@ func (c *partitionCheck) checkFilters() error {
 	}
 	want, is := c.redone.beginSnapshot(), c.opened.beginSnapshot()
 	if !bytes.Equal(want.header, is.header) {
-		c.problem(doRestore, "the newest snapshot and the log before it contradict each other about what tables there are, or what keys that are no counters")
+		c.problem(doRestore, "the newest snapshot and the log before it contradict each other about what "+
+			"tables there are, or what keys that are no counters")
 		return nil
 	}
 	var names []string
 	for _, id := range slices.Sorted(maps.Keys(c.opened.tables)) {
-		names = append(names, fmt.Sprintf("the filter of table %q: retries might count again, or new operations might not count", c.opened.tables[id].def.Name))
+		names = append(names, fmt.Sprintf("the filter of table %q: retries might count again, or new "+
+			"operations might not count", c.opened.tables[id].def.Name))
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.opened.objects)) {
 		names = append(names, fmt.Sprintf("key %q", key))
 	}
 	for i, name := range names {
 		if digestOf(want.encoders[i]) != digestOf(is.encoders[i]) {
-			c.problem(doRestore, "the newest snapshot and the log before it contradict each other about %s", name)
+			c.problem(doRestore, "the newest snapshot and the log before it contradict each other about %s",
+				name)
 		}
 	}
 	return nil
@@ -423,7 +436,9 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 	case r.seq > last:
 		return fmt.Sprintf("its row is of entry %d, but the log ends at %d", r.seq, last)
 	case r.seq > c.state.seq:
-		i, ok := slices.BinarySearchFunc(c.since, r.seq, func(k counter, seq uint64) int { return cmp.Compare(k.seq, seq) })
+		i, ok := slices.BinarySearchFunc(c.since, r.seq, func(k counter, seq uint64) int {
+			return cmp.Compare(k.seq, seq)
+		})
 		if want = nil; ok && c.since[i].key() == string(key) {
 			want = &c.since[i]
 		}
@@ -440,9 +455,11 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 	case want.value != r.value:
 		return fmt.Sprintf("its row says %d, but the log says %d as of entry %d", r.value, want.value, r.seq)
 	case !bytes.Equal(want.parts().AppendTo(nil), r.parts.AppendTo(nil)):
-		return fmt.Sprintf("its row and the log say different things of its parts in the regions, as of entry %d", r.seq)
+		return fmt.Sprintf("its row and the log say different things of its parts in the regions, as of "+
+			"entry %d", r.seq)
 	case want.expire != r.expire:
-		return fmt.Sprintf("its row says that it expires at %d, but the log says %d as of entry %d", r.expire, want.expire, r.seq)
+		return fmt.Sprintf("its row says that it expires at %d, but the log says %d as of entry %d", r.expire,
+			want.expire, r.seq)
 	}
 	return ""
 }
@@ -456,7 +473,8 @@ func (c *partitionCheck) checkKeys() error {
 			continue
 		}
 		if k.is&isInRow == 0 {
-			c.problem(doRestore, "key %q: the log says that it is %d as of entry %d, but its row is missing", k.key(), k.value, k.seq)
+			c.problem(doRestore, "key %q: the log says that it is %d as of entry %d, but its row is missing",
+				k.key(), k.value, k.seq)
 		}
 		if k.kind == TypeCounter && c.opened.hot.peek(k.key()) == nil {
 			c.found++
@@ -537,7 +555,8 @@ func (c *partitionCheck) checkRun(r persistence.Run) error {
 		}
 	}
 	if inLog != want {
-		c.problem(doRestore, "%s has %d of the %d operations that the log has in its range: retries of the others might be taken for new ones",
+		c.problem(doRestore, "%s has %d of the %d operations that the log has in its range: retries of "+
+			"the others might be taken for new ones",
 			name, inLog, want)
 	}
 	return nil
@@ -570,5 +589,7 @@ func (c *partitionCheck) judgeRecord(r persistence.Run, hash, seq uint64, value 
 }
 
 func (c *partitionCheck) findExact(seq uint64) (int, bool) {
-	return slices.BinarySearchFunc(c.exact, seq, func(e exactRecord, seq uint64) int { return cmp.Compare(e.seq, seq) })
+	return slices.BinarySearchFunc(c.exact, seq, func(e exactRecord, seq uint64) int {
+		return cmp.Compare(e.seq, seq)
+	})
 }

@@ -244,7 +244,8 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 		return false // no view can hold a change that has only begun, or a replica without tables
 	}
 	c.at, c.savedSeq = p.here(), p.saving.savedSeq
-	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
+	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0,
+		0
 	c.state = p.stateRow()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)

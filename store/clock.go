@@ -92,7 +92,8 @@ func (s *Store) checkClock(told *bool) {
 	behind := s.notBefore(wall) - wall
 	switch late := behind > isBehind; {
 	case late && !*told:
-		s.log.Warn("the clock was set back to before times in the data: until it has caught up, no key expires, and operations with its time are STALE",
+		s.log.Warn("the clock was set back to before times in the data: until it has caught up, no key "+
+			"expires, and operations with its time are STALE",
 			"behind_ms", behind, "until", time.UnixMilli(wall+behind).UTC())
 	case !late && *told:
 		s.log.Warn("the clock has caught up with the time at which it was set back")

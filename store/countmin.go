@@ -61,14 +61,17 @@ type countMinType struct{}
 
 func (countMinType) kinds() []kind {
 	return []kind{
-		CMSInit - firstCountMinKind:   {is: writes, entries: 2, fields: sketch.MaxCountMinOptions, turn: (*decider).sketchInit}, // also a tombstone
+		// also a tombstone
+		CMSInit - firstCountMinKind: {is: writes, entries: 2, fields: sketch.MaxCountMinOptions,
+			turn: (*decider).sketchInit},
 		CMSIncrBy - firstCountMinKind: {is: writes | logsItems, entries: 1, turn: (*decider).sketchIncrBy},
 		// The opid, too.
-		CMSCIncrBy - firstCountMinKind: {is: writes | hasID | logsItems, entries: 2, turn: (*decider).sketchCIncrBy},
-		CMSMerge - firstCountMinKind:   {is: writes | manyKeys, entries: 1, turn: (*decider).sketchMerge},
-		CMSQuery - firstCountMinKind:   {is: ofKeys, turn: (*decider).sketchQuery},
-		CMSInfo - firstCountMinKind:    {is: ofKeys, turn: (*decider).sketchInfo},
-		CMSInner - firstCountMinKind:   {is: manyKeys | ofKeys, turn: (*decider).sketchInner},
+		CMSCIncrBy - firstCountMinKind: {is: writes | hasID | logsItems, entries: 2,
+			turn: (*decider).sketchCIncrBy},
+		CMSMerge - firstCountMinKind: {is: writes | manyKeys, entries: 1, turn: (*decider).sketchMerge},
+		CMSQuery - firstCountMinKind: {is: ofKeys, turn: (*decider).sketchQuery},
+		CMSInfo - firstCountMinKind:  {is: ofKeys, turn: (*decider).sketchInfo},
+		CMSInner - firstCountMinKind: {is: manyKeys | ofKeys, turn: (*decider).sketchInner},
 	}
 }
 

@@ -82,14 +82,16 @@ func (p *plainSketch) differs(s *Store, key string) error {
 		return fmt.Errorf("sketch %s exists: %v", key, c != nil)
 	}
 	if f := c.object().(*paged).Sketch.(*sketch.CountMin); !sketch.Equal(f, p) {
-		return fmt.Errorf("sketch %s, of which the count is %d, differs from one of count %d", key, f.Info().Count, p.count())
+		return fmt.Errorf("sketch %s, of which the count is %d, differs from one of count %d", key,
+			f.Info().Count, p.count())
 	}
 	return nil
 }
 
 func (s *Store) partitionOf(key string) *partition {
 	for _, p := range s.partitions {
-		if first, last := slotRange(int(p.id), p.count); Slot([]byte(key)) >= first && Slot([]byte(key)) <= last {
+		if first, last := slotRange(int(p.id), p.count); Slot([]byte(key)) >= first &&
+			Slot([]byte(key)) <= last {
 			return p
 		}
 	}
@@ -103,7 +105,8 @@ func newSketch(s *Store, key string, o SketchOptions) error {
 func addItems(s *Store, key string, pairs ...any) Op {
 	op := Op{Kind: CMSIncrBy, Key: []byte(key)}
 	for i := 0; i < len(pairs); i += 2 {
-		op.Keys, op.Deltas = append(op.Keys, []byte(pairs[i].(string))), append(op.Deltas, int64(pairs[i+1].(int)))
+		op.Keys, op.Deltas = append(op.Keys, []byte(pairs[i].(string))),
+			append(op.Deltas, int64(pairs[i+1].(int)))
 	}
 	return do(s, op)
 }
@@ -137,13 +140,16 @@ func TestSketchVectors(t *testing.T) {
 		}
 		return do(s, op)
 	}
-	check(query("s", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"), 15, 11, 3, 11, 5, 6, 7, 8, 20, 12, 3)
+	check(query("s", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"), 15, 11, 3, 11, 5, 6, 7, 8, 20,
+		12, 3)
 	must(t, newSketch(s, "t", o))
 	check(addItems(s, "t", "a", 2, "c", 1, "k", 5), 2, 1, 5)
 	must(t, newSketch(s, "u", o))
 	must(t, mergeSketch(s, "u", []string{"s", "t"}, []int64{1, 3}))
 	check(query("u", "a", "c", "k", "z"), 21, 14, 21, 0)
-	if op := do(s, Op{Kind: CMSInfo, Key: []byte("u")}); *op.Object.(*SketchInfo) != (SketchInfo{CountMinOptions: o, Count: 89}) {
+	if op := do(s,
+		Op{Kind: CMSInfo, Key: []byte("u")}); *op.Object.(*SketchInfo) != (SketchInfo{CountMinOptions: o,
+		Count: 89}) {
 		t.Error(op.Object)
 	}
 }
@@ -179,16 +185,20 @@ func TestSketchRefusals(t *testing.T) {
 	}{
 		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("s"), Object: &SketchOptions{Width: 1, Depth: 1}}},
 		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("c"), Object: &SketchOptions{Width: 1, Depth: 1}}},
-		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 32, Depth: 1 << 32}}},
-		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1, Depth: 1, Cell: 3}}},
-		{ErrSketchMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
+		{ErrSketchOptions,
+			Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 32, Depth: 1 << 32}}},
+		{ErrSketchOptions,
+			Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1, Depth: 1, Cell: 3}}},
+		{ErrSketchMemory, Op{Kind: CMSInit, Key: []byte("n"),
+			Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
 		{ErrNoSketch, Op{Kind: CMSIncrBy, Key: []byte("n"), Keys: [][]byte{{1}}, Deltas: []int64{1}}},
 		{ErrWrongType, Op{Kind: CMSQuery, Key: []byte("c")}},
 		{ErrNoSketch, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("n")}, Deltas: []int64{1}}},
 		{ErrSketchSize, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("wide")}, Deltas: []int64{1}}},
 		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s")}, Deltas: []int64{-1}}},
 		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s")}, Deltas: []int64{100}}},
-		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s"), []byte("s")}, Deltas: []int64{math.MaxInt64, -math.MaxInt64}}},
+		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s"), []byte("s")},
+			Deltas: []int64{math.MaxInt64, -math.MaxInt64}}},
 	} {
 		if op := do(s, c.op); !errors.Is(op.Err, c.want) {
 			t.Errorf("kind %d: %v instead of %v", c.op.Kind, op.Err, c.want)
@@ -198,7 +208,8 @@ func TestSketchRefusals(t *testing.T) {
 	// At the memory cap: neither a key nor memory.
 	used := s.Stats().FilterBytes
 	s.SetFilterMaxMemory(used + 1000)
-	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrSketchMemory) {
+	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err,
+		ErrSketchMemory) {
 		t.Error(err)
 	}
 	if now := s.Stats().FilterBytes; now != used {
@@ -221,7 +232,8 @@ func TestSketchModel(t *testing.T) {
 			return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 2 })
 		}
 		s := open()
-		o := SketchOptions{Width: 3000 + seed*1000, Depth: 1 + rnd.Uint64N(4), Cell: []uint64{0, 1, 2, 4, 8}[rnd.IntN(5)]}
+		o := SketchOptions{Width: 3000 + seed*1000, Depth: 1 + rnd.Uint64N(4),
+			Cell: []uint64{0, 1, 2, 4, 8}[rnd.IntN(5)]}
 		plain := make(map[string]*plainSketch)
 		for i := range 120 {
 			key := fmt.Sprint("s", rnd.IntN(3))
@@ -270,7 +282,8 @@ func TestSketchModel(t *testing.T) {
 				for i := range op.Keys {
 					v, ok := p.add(string(op.Keys[i]), op.Deltas[i])
 					if ok == op.Fulls[i] || v != op.Values[i] {
-						t.Fatalf("seed %d: %q %d answered %d, %v instead of %d, %v", seed, op.Keys[i], op.Deltas[i], op.Values[i], !op.Fulls[i], v, ok)
+						t.Fatalf("seed %d: %q %d answered %d, %v instead of %d, %v", seed, op.Keys[i],
+							op.Deltas[i], op.Values[i], !op.Fulls[i], v, ok)
 					}
 				}
 			}

@@ -193,7 +193,8 @@ func (m *crashModel) retry(i, c int) *crashOp {
 	if op.epoch == m.epoch {
 		return op
 	}
-	again := &crashOp{keys: op.keys, deltas: op.deltas, id: fmt.Sprintf("%d-%d", c, len(m.ops)), epoch: m.epoch}
+	again := &crashOp{keys: op.keys, deltas: op.deltas, id: fmt.Sprintf("%d-%d", c, len(m.ops)),
+		epoch: m.epoch}
 	m.ops = append(m.ops, again)
 	return again
 }
@@ -314,7 +315,9 @@ func (m *crashModel) step(k *crashOwner, st *crashStep) *crashStep {
 	k.steps = append(k.steps, st)
 	st.batch = len(k.steps)
 	if st.kind.has(hasID) {
-		st.op = &crashOp{clipped: st.kind == CIncrEx, expires: st.ends, keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
+		st.op = &crashOp{clipped: st.kind == CIncrEx, expires: st.ends,
+			keys: []string{k.key}, deltas: []int64{st.n},
+			id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
 	}
 	return st
 }

@@ -42,7 +42,9 @@ func (st *crashSketchStep) mayFail() bool { return st.op.Kind == FBFReserve || s
 var crashSketchOptions = SketchOptions{Width: 3000, Depth: 2, Cell: 8}
 
 func newCrashSketches(client int, exact bool) *crashSketches {
-	return &crashSketches{exact: exact, keys: [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)}, bloom: fmt.Sprint("bloom", client)}
+	return &crashSketches{exact: exact,
+		keys:  [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)},
+		bloom: fmt.Sprint("bloom", client)}
 }
 
 // next makes the next step.
@@ -70,7 +72,8 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 	}
 	switch other := k.now.sketches[1-i]; {
 	case rnd.IntN(4) == 0:
-		st.op = Op{Kind: BFAdd, Key: []byte(k.bloom), Object: &BloomOptions{Error: 1e-9, Capacity: 50, Expansion: 2}}
+		st.op = Op{Kind: BFAdd, Key: []byte(k.bloom),
+			Object: &BloomOptions{Error: 1e-9, Capacity: 50, Expansion: 2}}
 		from := max(k.now.items-2, 0) // some are there
 		to := k.now.items + 1 + rnd.IntN(30)
 		for ; from < to; from++ {
@@ -90,7 +93,10 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 	case rnd.IntN(20) == 0 || was.count() > 1<<50:
 		st.op, st.does = Op{Kind: Del, Keys: [][]byte{key}}, set(nil)
 	case rnd.IntN(30) == 0:
-		st.op, st.does = Op{Kind: FBFReserve, Key: key}, func(s crashSketchState) crashSketchState { return s } // refused
+		// refused
+		st.op, st.does = Op{Kind: FBFReserve, Key: key}, func(s crashSketchState) crashSketchState {
+			return s
+		}
 	case rnd.IntN(6) == 0 && other != nil:
 		weights := []int64{rnd.Int64N(2), 1}
 		sum := was.clone()

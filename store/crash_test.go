@@ -23,9 +23,11 @@ import (
 )
 
 var (
-	crashPoints = flag.Int("crash.points", max(100, 500/raced.Slowdown), "power losses that TestPowerLoss tries")
+	crashPoints = flag.Int("crash.points", max(100, 500/raced.Slowdown), "power losses that "+
+		"TestPowerLoss tries")
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the first power loss; 0: random")
-	crashRepeat = flag.Bool("crash.repeat", false, "use the same seed for every power loss, to meet a rare schedule again")
+	crashRepeat = flag.Bool("crash.repeat", false, "use the same seed for every power loss, to meet a "+
+		"rare schedule again")
 )
 
 // TestPowerLoss cuts the power at random instants under a load of new,
@@ -48,13 +50,15 @@ func TestPowerLoss(t *testing.T) {
 		}
 		run := newCrashRun(this)
 		if err := run.run(); err != nil {
-			t.Errorf("%v: %v\nrun it again with -crash.seed=%d -crash.points=1, or -crash.points=1000 -crash.repeat", run, err, this)
+			t.Errorf("%v: %v\nrun it again with -crash.seed=%d -crash.points=1, or -crash.points=1000 "+
+				"-crash.repeat", run, err, this)
 		}
 		n, a := run.clerk.count()
 		sent.Add(n)
 		acked.Add(a)
 	})
-	t.Logf("%d power losses, %d operations, of which %d were acknowledged before", *crashPoints, sent.Load(), acked.Load())
+	t.Logf("%d power losses, %d operations, of which %d were acknowledged before", *crashPoints, sent.Load(),
+		acked.Load())
 }
 
 // sweep tries 0 to n-1, several at a time, until the test has failed.
@@ -90,10 +94,11 @@ type crashRun struct {
 	modes   bool          // ALTER changes the mode during the run
 	flushes bool          // FLUSHALL forgets everything during the run
 	switchs bool          // CONFIG SET appendfsync during the run
-	orderly bool          // the server is stopped before the power is cut; killed: it cannot fsync what it closes
-	atOp    int64         // cut at this file operation of the load; 0: at a random time
-	twice   int64         // cut again at this file operation of the recovery, or of what is sent then; 0: not
-	second  int           // percent of that
+	// the server is stopped before the power is cut; killed: it cannot fsync what it closes
+	orderly bool
+	atOp    int64 // cut at this file operation of the load; 0: at a random time
+	twice   int64 // cut again at this file operation of the recovery, or of what is sent then; 0: not
+	second  int   // percent of that
 
 	rnd   *rand.Rand
 	disk  *crashDisk
@@ -136,13 +141,16 @@ func newCrashRun(seed uint64) *crashRun {
 }
 
 func (r *crashRun) String() string {
-	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, at %d, twice %d with %d%%",
-		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice, r.second)
+	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes "+
+		"%v, flushes %v, switches %v, orderly %v, at %d, twice %d with %d%%",
+		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice,
+		r.second)
 }
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
 	s, err := Open(Options{
-		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now,
+		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1,
+		LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
 	if err == nil && r.rnd != nil && r.rnd.IntN(2) == 0 {
@@ -299,8 +307,8 @@ func (r *crashRun) crashRecovery(fs *crashtest.Disk) (*crashtest.Disk, error) {
 	return after, s.CloseNow()
 }
 
-// again sends operations again. Those that were applied before must survive from now on: a start has found them. The
-// others are promised by the policy.
+// again sends operations again. Those that were applied before must survive from now on: a start
+// has found them. The others are promised by the policy.
 func (r *crashRun) again(d *crashDisk) error {
 	marker, _ := get(r.s, "epoch")
 	epoch := int(marker)

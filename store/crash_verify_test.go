@@ -79,7 +79,8 @@ func (r *crashRun) verifyShared(epoch int) error {
 	}
 	for k, v := range recovered {
 		if v != want[k] {
-			return fmt.Errorf("%s was %d after recovery, but its remembered operations sum up to %d", k, v, want[k])
+			return fmt.Errorf("%s was %d after recovery, but its remembered operations sum up to %d", k, v,
+				want[k])
 		}
 		if now, _ := get(r.s, k); now != total[k] {
 			return fmt.Errorf("%s is %d after all was re-sent, want %d", k, now, total[k])
@@ -103,7 +104,8 @@ func (r *crashRun) resend(op *crashOp, epoch int) (applied bool, err error) {
 		return false, fmt.Errorf("operation %s came after FLUSHALL %d, which is lost", op.id, op.epoch)
 	case !o.Applied && op.refused:
 		return false, fmt.Errorf("operation %s was refused, but applied", op.id)
-	case !o.Applied && op.values != nil && op.ack.at != 0 && r.mode == Exact && !r.modes && fmt.Sprint(results(o)) != fmt.Sprint(op.values):
+	case !o.Applied && op.values != nil && op.ack.at != 0 && r.mode == Exact && !r.modes &&
+		fmt.Sprint(results(o)) != fmt.Sprint(op.values):
 		return false, fmt.Errorf("duplicate %s answered %v, the original %v", op.id, results(o), op.values)
 	}
 	return o.Applied, nil
@@ -115,7 +117,8 @@ func (r *crashRun) remembered(op *crashOp) string {
 	for i, k := range op.keys {
 		seen := do(r.s, Op{Kind: CSeen, Key: []byte(k), ID: []byte(op.id)})
 		value, _ := get(r.s, k)
-		text += fmt.Sprintf(", %s = %d (delta %d, table %s, seen %v)", k, value, op.deltas[i], r.s.partitions[0].catalog.find([]byte(k)).Name, seen.Found)
+		text += fmt.Sprintf(", %s = %d (delta %d, table %s, seen %v)", k, value, op.deltas[i],
+			r.s.partitions[0].catalog.find([]byte(k)).Name, seen.Found)
 	}
 	return text
 }
@@ -206,7 +209,8 @@ func (r *crashRun) verifyOwned(k *crashOwner, epoch int) error {
 			return nil
 		}
 		if i == len(steps) {
-			return fmt.Errorf("%s is %+v after recovery, which is no state of its history between steps %d and %d: %s", k.key, got, first, last, history(steps))
+			return fmt.Errorf("%s is %+v after recovery, which is no state of its history between steps "+
+				"%d and %d: %s", k.key, got, first, last, history(steps))
 		}
 		s = s.after(steps[i])
 	}
@@ -261,7 +265,8 @@ func (r *crashRun) verifyAtEnd(epoch int) error {
 		r.s.Execute(&b)
 		for i := range b.Ops {
 			if o := &b.Ops[i]; o.Err != nil || o.Applied {
-				return fmt.Errorf("operation %s at the end of its window: applied again %v, %v", o.ID, o.Applied, o.Err)
+				return fmt.Errorf("operation %s at the end of its window: applied again %v, %v", o.ID,
+					o.Applied, o.Err)
 			}
 		}
 		ops = ops[n:]

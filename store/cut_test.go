@@ -22,7 +22,8 @@ func TestCutForReplica(t *testing.T) {
 	b, lb := testReplica(t, fsB, clock.now)
 	must(t, a.Lead())
 	for name, mode := range map[string]Mode{"exact": Exact, "approx": Approx} {
-		must(t, a.CreateTable(TableOptions{Name: name, Prefix: name + ":", Mode: mode, Window: window, Skew: 1}))
+		must(t, a.CreateTable(TableOptions{Name: name, Prefix: name + ":", Mode: mode, Window: window,
+			Skew: 1}))
 	}
 	var ids []asked
 	rounds := 0
@@ -36,11 +37,15 @@ func TestCutForReplica(t *testing.T) {
 				ids = append(ids, q)
 			}
 		}
-		must(t, do(a, Op{Kind: FBFAdd, Key: fmt.Append(nil, "set", rounds), Keys: [][]byte{[]byte("item")}}).Err)
+		must(t, do(a,
+			Op{Kind: FBFAdd, Key: fmt.Append(nil, "set", rounds), Keys: [][]byte{[]byte("item")}}).Err)
 		if rounds == 1 {
-			must(t, do(a, Op{Kind: CMSInit, Key: []byte("sketch"), Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
+			must(t, do(a,
+				Op{Kind: CMSInit, Key: []byte("sketch"), Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
 		}
-		must(t, do(a, Op{Kind: CMSIncrBy, Key: []byte("sketch"), Keys: [][]byte{fmt.Append(nil, "item", rounds%5)}, Deltas: []int64{7}}).Err)
+		must(t, do(a,
+			Op{Kind: CMSIncrBy, Key: []byte("sketch"), Keys: [][]byte{fmt.Append(nil, "item", rounds%5)},
+				Deltas: []int64{7}}).Err)
 		if rounds%4 == 0 {
 			must(t, a.Snapshot()) // runs and rows
 		}
@@ -88,7 +93,8 @@ func TestCutForReplica(t *testing.T) {
 	}
 	for i, p := range b.partitions {
 		if q := a.partitions[i]; p.seq != q.seq || p.size != q.size || p.at != q.at || p.floor != q.floor {
-			t.Errorf("partition %d: sequence %d, %d keys, %+v; it should be %d, %d, %+v", i, p.seq, p.size, p.at, q.seq, q.size, q.at)
+			t.Errorf("partition %d: sequence %d, %d keys, %+v; it should be %d, %d, %+v", i, p.seq, p.size,
+				p.at, q.seq, q.size, q.at)
 		}
 	}
 	compareReplica(t, a, b, ids)
@@ -117,7 +123,8 @@ func compareReplica(t *testing.T, a, b *Store, ids []asked) {
 	for _, q := range ids {
 		x, y := ask(a, q), ask(b, q)
 		if x.Found != y.Found || x.Seen != y.Seen {
-			t.Errorf("%s %s: %v %+v, and the replica has %v %+v", q.key, q.id, x.Found, x.Seen, y.Found, y.Seen)
+			t.Errorf("%s %s: %v %+v, and the replica has %v %+v", q.key, q.id, x.Found, x.Seen, y.Found,
+				y.Seen)
 		}
 		if x.Found {
 			known++
@@ -133,8 +140,10 @@ func compareReplica(t *testing.T, a, b *Store, ids []asked) {
 	}
 	for i := range 5 {
 		q := Op{Kind: CMSQuery, Key: []byte("sketch"), Keys: [][]byte{fmt.Append(nil, "item", i)}}
-		if x, y := doReplica(a, q), doReplica(b, q); x.Err != nil || y.Err != nil || x.Values[0] == 0 || x.Values[0] != y.Values[0] {
-			t.Errorf("the sketch counts %v (%v), and %v (%v) in the replica", x.Values, x.Err, y.Values, y.Err)
+		if x, y := doReplica(a, q), doReplica(b, q); x.Err != nil || y.Err != nil || x.Values[0] == 0 ||
+			x.Values[0] != y.Values[0] {
+			t.Errorf("the sketch counts %v (%v), and %v (%v) in the replica", x.Values, x.Err, y.Values,
+				y.Err)
 		}
 	}
 }

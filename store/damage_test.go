@@ -94,7 +94,8 @@ func TestDamagedSnapshots(t *testing.T) {
 			}
 			s.CloseNow()
 			damageSnapshots(t, s, fs, tc.damaged)
-			o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, AcceptForgottenWindow: tc.accept, Clock: clock.now}
+			o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1,
+				AcceptForgottenWindow: tc.accept, Clock: clock.now}
 			s, err := Open(o)
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("Open: %v, want %v", err, tc.want)

@@ -128,7 +128,8 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	r.time, r.hasTime = time, known
 	if time < x.forgottenBefore(r) {
 		r.t.figures.Stale++
-		return fmt.Errorf("%w (WINDOW %s), so it may have been applied. Read the counter; to count it anyway, use a new opid",
+		return fmt.Errorf("%w (WINDOW %s), so it may have been applied. Read the counter; to count it "+
+			"anyway, use a new opid",
 			ErrStale, inSeconds(d.Window.Milliseconds()))
 	}
 	if time > x.wall+d.Skew.Milliseconds() {
@@ -148,7 +149,8 @@ const minSeconds, maxSeconds = 1e9, 1e11
 // been forgotten: by its table, or by one that the key belonged to before.
 func (x *decider) forgottenBefore(r *ref) int64 {
 	d, logged := r.t.def, x.at(r.p).logged
-	before := max(x.wall-d.Window.Milliseconds(), d.ForgottenBefore, r.t.horizon.before(logged, d.keep(logged)))
+	before := max(x.wall-d.Window.Milliseconds(), d.ForgottenBefore,
+		r.t.horizon.before(logged, d.keep(logged)))
 	for _, l := range d.Links {
 		if !l.covers(r.key) {
 			continue

@@ -177,7 +177,8 @@ func within(value, delta, lower, upper int64) (next int64, ok bool) {
 // setsExpiry reports whether a bounded increment says itself when its counter expires, which
 // expires at old.
 func (op *Op) setsExpiry(old int64) bool {
-	return op.Flags&NoExpire != 0 && old != 0 || op.Flags&HasExpire != 0 && (op.Flags&IfNoExpire == 0 || old == 0)
+	return op.Flags&NoExpire != 0 && old != 0 || op.Flags&HasExpire != 0 &&
+		(op.Flags&IfNoExpire == 0 || old == 0)
 }
 
 // expireEx gives a post-image the expiry that a bounded increment asks for. It

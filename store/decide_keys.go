@@ -218,7 +218,10 @@ func (x *decider) removeExpired(op *Op) error {
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
 func (x *decider) flushAll(op *Op) error {
-	if slices.ContainsFunc(x.touched, func(t touched) bool { g := t.p.regions; return g != nil && !g.alone() }) {
+	if slices.ContainsFunc(x.touched, func(t touched) bool {
+		g := t.p.regions
+		return g != nil && !g.alone()
+	}) {
 		return ErrRegionFlush
 	}
 	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0

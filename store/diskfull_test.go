@@ -39,8 +39,9 @@ type fullModel struct {
 func (m *fullModel) open() {
 	m.t.Helper()
 	var err error
-	m.s, err = Open(Options{Dir: "data", FS: m.disk, Fsync: m.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32,
-		BlockCache: 1 << 20, LogFileSize: 64 << 10, Partitions: 4, Clock: m.clock.now,
+	m.s, err = Open(Options{Dir: "data", FS: m.disk, Fsync: m.fsync, SnapshotInterval: -1, MinFreeDisk: -1,
+		HotCounters: 32,
+		BlockCache:  1 << 20, LogFileSize: 64 << 10, Partitions: 4, Clock: m.clock.now,
 		Fatal: func(err error) { panic(err) }})
 	if err != nil {
 		m.t.Fatal("open:", err)
@@ -71,7 +72,8 @@ func (m *fullModel) batch(size int) {
 	pad := make([]byte, m.rnd.IntN(400))
 	for range size {
 		m.n++
-		op := crashOp{id: fmt.Sprint("id", m.n, string(pad)), keys: []string{fmt.Sprint("k", m.rnd.IntN(300))}, deltas: []int64{1 + m.rnd.Int64N(9)}}
+		op := crashOp{id: fmt.Sprint("id", m.n, string(pad)),
+			keys: []string{fmt.Sprint("k", m.rnd.IntN(300))}, deltas: []int64{1 + m.rnd.Int64N(9)}}
 		if m.rnd.IntN(5) == 0 {
 			op.keys, op.deltas = append(op.keys, fmt.Sprint("m", m.rnd.IntN(20))), append(op.deltas, 2)
 		}
@@ -123,13 +125,16 @@ func (m *fullModel) others() {
 			m.items[item] = true
 		}
 	case 3:
-		if err := m.s.AlterTable("default", TableChange{Window: ptr(time.Hour + time.Duration(m.n)*time.Second)}); err != nil && !errors.Is(err, ErrDiskFull) {
+		if err := m.s.AlterTable("default",
+			TableChange{Window: ptr(time.Hour + time.Duration(m.n)*time.Second)}); err != nil &&
+			!errors.Is(err, ErrDiskFull) {
 			m.t.Fatal(err)
 		}
 	case 4:
 		switch err := m.s.Snapshot(); {
 		case err == nil || m.full:
-		case errors.Is(err, persistence.ErrNoSpace): // a compaction that met the full disk is tried again in a while
+		case errors.Is(err, persistence.ErrNoSpace):
+			// a compaction that met the full disk is tried again in a while
 			eventually(m.t, "a snapshot, as there is space", func() bool { return m.s.Snapshot() == nil })
 		default:
 			m.t.Fatal("snapshot:", err)
@@ -169,7 +174,8 @@ func (m *fullModel) verify() {
 		}
 	}
 	for item := range m.items {
-		if op := do(m.s, Op{Kind: FBFExists, Key: []byte("filter"), Keys: [][]byte{[]byte(item)}}); !slices.Contains(op.Founds, true) {
+		if op := do(m.s, Op{Kind: FBFExists, Key: []byte("filter"),
+			Keys: [][]byte{[]byte(item)}}); !slices.Contains(op.Founds, true) {
 			m.t.Fatalf("%s is not in the filter", item)
 		}
 	}
@@ -184,8 +190,10 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 		t.Run(fsync.String(), func(t *testing.T) {
 			seed := rand.Uint64()
 			t.Log("seed", seed)
-			m := &fullModel{t: t, disk: crashtest.NewFullDisk(vfs.NewMem()), clock: newFakeClock(), fsync: fsync,
-				rnd: rand.New(rand.NewPCG(seed, 1)), values: make(map[string]int64), items: make(map[string]bool)}
+			m := &fullModel{t: t, disk: crashtest.NewFullDisk(vfs.NewMem()), clock: newFakeClock(),
+				fsync: fsync,
+				rnd:   rand.New(rand.NewPCG(seed, 1)), values: make(map[string]int64),
+				items: make(map[string]bool)}
 			m.open()
 			for round := range max(6, 12/raced.Slowdown) {
 				m.full = round%2 == 1
@@ -230,7 +238,8 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 func TestFullDiskIsToldOnce(t *testing.T) {
 	disk := crashtest.NewFullDisk(vfs.NewMem())
 	var out bytes.Buffer
-	s, err := Open(Options{Dir: "data", FS: disk, SnapshotInterval: time.Hour, MinFreeDisk: -1, BlockCache: 1 << 20, Partitions: 4,
+	s, err := Open(Options{Dir: "data", FS: disk, SnapshotInterval: time.Hour, MinFreeDisk: -1,
+		BlockCache: 1 << 20, Partitions: 4,
 		Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		t.Fatal(err)
@@ -263,18 +272,21 @@ func TestManyFiltersDueAtOnce(t *testing.T) {
 	disk, clock := crashtest.NewFullDisk(vfs.NewMem()), newFakeClock()
 	var out bytes.Buffer
 	s, err := Open(Options{Dir: "data", FS: disk, SnapshotInterval: -1, MinFreeDisk: -1, BlockCache: 1 << 20,
-		LogFileSize: 64 << 10, Partitions: 32, Fsync: Everysec, Clock: clock.now, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		LogFileSize: 64 << 10, Partitions: 32, Fsync: Everysec, Clock: clock.now,
+		Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range tables {
-		if err := s.CreateTable(TableOptions{Name: fmt.Sprint("t", i), Prefix: fmt.Sprintf("t%d:", i), Window: time.Second}); err != nil {
+		if err := s.CreateTable(TableOptions{Name: fmt.Sprint("t", i), Prefix: fmt.Sprintf("t%d:", i),
+			Window: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	increment := func(id string) (ops []Op) {
 		for i := range tables * keys {
-			ops = append(ops, Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "t%d:k%d", i%tables, i/tables), ID: []byte(id), Delta: 1})
+			ops = append(ops, Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "t%d:k%d", i%tables, i/tables),
+				ID: []byte(id), Delta: 1})
 		}
 		b := Batch{Ops: ops}
 		s.Execute(&b)

@@ -36,7 +36,8 @@ func newGate() *gate {
 
 func (g *gate) fs() vfs.FS {
 	return errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync && op.Kind != errorfs.OpFileSyncData && op.Kind != errorfs.OpFileSyncTo {
+		if !strings.HasSuffix(op.Path, ".log") || op.Kind != errorfs.OpFileSync &&
+			op.Kind != errorfs.OpFileSyncData && op.Kind != errorfs.OpFileSyncTo {
 			return nil
 		}
 		g.mu.Lock()
@@ -79,14 +80,16 @@ func inBubble(test func(*testing.T)) func(*testing.T) {
 func TestNothingIsAnsweredFromTheFuture(t *testing.T) {
 	original := Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 5}
 	waits := map[string]Op{
-		"retry of the original":      original,
-		"same opid, other delta":     {Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 6},
-		"GET of the counter":         {Kind: Get, Key: []byte("k")},
-		"MGET":                       {Kind: MGet, Keys: [][]byte{[]byte("old"), []byte("k")}},
-		"EXISTS":                     {Kind: Exists, Keys: [][]byte{[]byte("k")}},
-		"CSEEN":                      {Kind: CSeen, Key: []byte("k"), ID: []byte("1")},
-		"refusal because of k":       {Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: math.MaxInt64},
-		"CMINCRBY known in part":     {Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("new")}, Deltas: []int64{5, 1}, ID: []byte("1")},
+		"retry of the original":  original,
+		"same opid, other delta": {Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 6},
+		"GET of the counter":     {Kind: Get, Key: []byte("k")},
+		"MGET":                   {Kind: MGet, Keys: [][]byte{[]byte("old"), []byte("k")}},
+		"EXISTS":                 {Kind: Exists, Keys: [][]byte{[]byte("k")}},
+		"CSEEN":                  {Kind: CSeen, Key: []byte("k"), ID: []byte("1")},
+		"refusal because of k": {Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"),
+			Delta: math.MaxInt64},
+		"CMINCRBY known in part": {Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("new")},
+			Deltas: []int64{5, 1}, ID: []byte("1")},
 		"DEL of nothing, k's absent": {Kind: ExpireAt, Key: []byte("k"), Flags: XX, ExpireAt: math.MaxInt64},
 	}
 	for _, mode := range []Mode{Exact, Approx} {
@@ -191,9 +194,10 @@ func TestFrozenPartition(t *testing.T) {
 	}
 	before := freeze(&frozen)
 	for name, op := range map[string]Op{
-		"new":        {Kind: CIncrBy, Key: []byte(here), ID: []byte("1"), Delta: 1},
-		"duplicate":  {Kind: CIncrBy, Key: []byte(here), ID: []byte("0"), Delta: 1},
-		"both":       {Kind: CMIncrBy, Keys: [][]byte{[]byte(there), []byte(here)}, Deltas: []int64{1, 1}, ID: []byte("1")},
+		"new":       {Kind: CIncrBy, Key: []byte(here), ID: []byte("1"), Delta: 1},
+		"duplicate": {Kind: CIncrBy, Key: []byte(here), ID: []byte("0"), Delta: 1},
+		"both": {Kind: CMIncrBy, Keys: [][]byte{[]byte(there), []byte(here)}, Deltas: []int64{1, 1},
+			ID: []byte("1")},
 		"everything": {Kind: FlushAll},
 		"no opid":    {Kind: IncrBy, Key: []byte(here), Delta: 1},
 	} {
@@ -312,14 +316,20 @@ var diskViews = map[string]struct {
 	"row": {
 		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
 		func(t testing.TB, s *Store, _ []string) (ok bool) {
-			must(t, s.db.Rows(0, math.MaxUint64, func(k persistence.RowKey, _ []byte) bool { ok = ok || string(k.Key) == "k"; return true }))
+			must(t, s.db.Rows(0, math.MaxUint64, func(k persistence.RowKey, _ []byte) bool {
+				ok = ok || string(k.Key) == "k"
+				return true
+			}))
 			return ok
 		},
 	},
 	"expiry": {
 		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
 		func(t testing.TB, s *Store, _ []string) (ok bool) {
-			must(t, s.db.Expiries(0, math.MaxInt64, func(int64, persistence.RowKey) bool { ok = true; return false }))
+			must(t, s.db.Expiries(0, math.MaxInt64, func(int64, persistence.RowKey) bool {
+				ok = true
+				return false
+			}))
 			return ok
 		},
 	},

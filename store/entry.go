@@ -71,7 +71,8 @@ func beginSection(dst []byte, at moment) []byte {
 // entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table or
 // type, two lengths, five numbers, and, for it may be the only one of its section, what comes
 // before it.
-const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + oplog.SectionOverhead
+const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 +
+	oplog.SectionOverhead
 
 // appendTo appends the entry to a section of the log.
 func (e *entry) appendTo(dst []byte) []byte {

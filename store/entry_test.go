@@ -20,8 +20,10 @@ import (
 func TestPackedIsTheRecord(t *testing.T) {
 	for _, e := range []entry{
 		{kind: entryApply, key: []byte("k"), id: []byte("id"), delta: 1, value: 1},
-		{kind: entryApply, flags: flagHasExpire | flagHasTime | flagClipped | flagExact, table: 1 << 20, key: bytes.Repeat([]byte("k"), 300),
-			id: bytes.Repeat([]byte("i"), 512), delta: -1 << 63, value: 1<<63 - 1, expire: 1e13, time: 1e13, clip: -5},
+		{kind: entryApply, flags: flagHasExpire | flagHasTime | flagClipped | flagExact, table: 1 << 20,
+			key: bytes.Repeat([]byte("k"), 300),
+			id:  bytes.Repeat([]byte("i"), 512), delta: -1 << 63, value: 1<<63 - 1, expire: 1e13, time: 1e13,
+			clip: -5},
 	} {
 		want := seen.AppendOp(nil, e.key, e.id, e.delta, e.value)
 		b := e.appendTo(beginSection(nil, moment{logged: 1, wall: 2}))
@@ -72,9 +74,11 @@ func TestUnknownIsRefused(t *testing.T) {
 	cat := newCatalog()
 	encoded := string(cat.encode())
 	for _, text := range []string{
-		`{"Later":1,` + encoded[1:], strings.Replace(encoded, `"ID":`, `"Later":1,"ID":`, 1), encoded + "{}", encoded + " x",
+		`{"Later":1,` + encoded[1:], strings.Replace(encoded, `"ID":`, `"Later":1,"ID":`, 1), encoded + "{}",
+		encoded + " x",
 		strings.Replace(encoded, `"Next":2`, `"Next":1`, 1), strings.Replace(encoded, `"ID":1`, `"ID":0`, 1),
-		strings.Replace(encoded, `"Tables":[`, `"Tables":[`+encoded[strings.Index(encoded, `{"ID"`):strings.LastIndex(encoded, "]")]+",", 1),
+		strings.Replace(encoded, `"Tables":[`,
+			`"Tables":[`+encoded[strings.Index(encoded, `{"ID"`):strings.LastIndex(encoded, "]")]+",", 1),
 	} {
 		if text == encoded {
 			t.Fatal("nothing is changed in", text)
@@ -87,11 +91,13 @@ func TestUnknownIsRefused(t *testing.T) {
 	mustBeDamage(t, err)
 
 	state := partitionState{catalog: cat, horizons: map[uint32]horizon{1: {}}}.encode()
-	for _, b := range [][]byte{append(slices.Clone(state), 0), append(append(slices.Clone(state[:len(state)-4]), 2), 1, 0, 0, 1, 0, 0)} {
+	for _, b := range [][]byte{append(slices.Clone(state), 0),
+		append(append(slices.Clone(state[:len(state)-4]), 2), 1, 0, 0, 1, 0, 0)} {
 		_, err := decodeState(b)
 		mustBeDamage(t, err)
 	}
-	if _, err := decodeState(append(append(slices.Clone(state[:len(state)-4]), 2), 1, 0, 0, 2, 0, 0)); err != nil {
+	if _, err := decodeState(append(append(slices.Clone(state[:len(state)-4]), 2), 1, 0, 0, 2, 0,
+		0)); err != nil {
 		t.Fatal("the state of two tables:", err)
 	}
 

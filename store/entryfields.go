@@ -123,7 +123,8 @@ var (
 		},
 		func(e *entry, r *sectionReader) {
 			c := &e.r.cursor
-			c.RegionSource, c.Seq, c.Wall, c.Vector = r.source(), r.Uvarint(), int64(r.UpTo(1<<63-1)), r.taken()
+			c.RegionSource, c.Seq, c.Wall, c.Vector = r.source(), r.Uvarint(), int64(r.UpTo(1<<63-1)),
+				r.taken()
 			c.Proof = r.proof()
 		}}
 

@@ -46,8 +46,9 @@ const (
 	entryEnd       entryKind = 31 // the lowest number that is free
 )
 
-// kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a move of the partition and
-// other regions make of an entry follow from it, and so does the table in FORMAT.md.
+// kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a
+// move of the partition and other regions make of an entry follow from it, and so does the table in
+// FORMAT.md.
 type kindRow struct {
 	name    string
 	meaning string // for FORMAT.md
@@ -60,11 +61,14 @@ type kindRow struct {
 	parts func(e *entry) bool // whether redo needs the parts of the key; nil: only if there is a note
 	redo  func(p *partition, e *entry, seq uint64, at moment) error
 
-	// These say what other regions are told. They are told no merge and no heard opid: those come from the region that made them.
-	// They are told nothing of objects.
-	told   func(e *entry, self part.Region) bool                        // whether they are told of an entry; nil: never
-	change func(e *entry, ch Change, expire part.Expiry) (Change, bool) // ch, filled with what an entry does to the counter of its key; false: nothing
-	take   func(t *taker, e *pulledEntry) error                         // what else a region that is told does
+	// These say what other regions are told. They are told no merge and no heard opid: those come
+	// from the region that made them. They are told nothing of objects.
+	// whether they are told of an entry; nil: never
+	told func(e *entry, self part.Region) bool
+	// ch, filled with what an entry does to the counter of its key; false: nothing
+	change func(e *entry, ch Change, expire part.Expiry) (Change, bool)
+	// what else a region that is told does
+	take func(t *taker, e *pulledEntry) error
 }
 
 // traits are what a kind is beside its fields.
@@ -129,11 +133,13 @@ func clientKinds() map[entryKind]kindRow {
 			told: always, change: (*entry).changeSet,
 		},
 		entryDelete: {
-			name: "delete", meaning: "tombstone: with flag 40 the key's time had come, otherwise it was deleted. With flag 01 it ends an object, " +
+			name: "delete", meaning: "tombstone: with flag 40 the key's time had come, otherwise it was " +
+				"deleted. With flag 01 it ends an object, " +
 				"and the key shows what other regions count under its name",
 			fields: []entryField{fieldKey},
 			traits: isPlain, key: keyCounter, redo: (*partition).redoDelete,
-			told: func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 }, change: (*entry).changeDelete,
+			told:   func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 },
+			change: (*entry).changeDelete,
 		},
 		entryCreate: {
 			name: "create", meaning: "a key that holds an object was created",
@@ -146,10 +152,12 @@ func clientKinds() map[entryKind]kindRow {
 			key:    keyFound, redo: (*partition).redoChange,
 		},
 		entrySetExpiry: {
-			name: "expire", meaning: "the expiry of a key was set; without flag 04: removed. Of a counter it is a post-image, too",
+			name: "expire", meaning: "the expiry of a key was set; without flag 04: removed. Of a counter " +
+				"it is a post-image, too",
 			fields: []entryField{fieldKey, fieldType, fieldValueOfCounter},
 			key:    keyCounter, makes: (*entry).isOfCounter, redo: (*partition).redoExpire,
-			told: func(e *entry, _ part.Region) bool { return e.isOfCounter() }, change: (*entry).changeExpire,
+			told:   func(e *entry, _ part.Region) bool { return e.isOfCounter() },
+			change: (*entry).changeExpire,
 		},
 		entryIncr: {
 			name: "increment", meaning: "an increment without an opid; value is the counter after it",
@@ -158,7 +166,8 @@ func clientKinds() map[entryKind]kindRow {
 			told: always, change: (*entry).changeAdd,
 		},
 		entryRemember: {
-			name: "remember", meaning: "the change before it, of a sketch, was that of an idempotent operation; its items, and deltas, have the " +
+			name: "remember", meaning: "the change before it, of a sketch, was that of an idempotent " +
+				"operation; its items, and deltas, have the " +
 				"fingerprint (store/sketch/hash.go). Bit i of the answers of BF.CADD says that item i was new",
 			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, fingerprint v, answers v")},
 			traits: hasTable | hasOpid, key: keyFound, redo: (*partition).redoRemember,
@@ -169,9 +178,10 @@ func clientKinds() map[entryKind]kindRow {
 			redo:   (*partition).redoFragment,
 		},
 		entryLast: {
-			name: "last fragment", meaning: "an object changed: the change is the fragments with that number, then these bytes",
-			fields: []entryField{fieldKey, fieldObjectType, fieldNumber, fieldBytes},
-			key:    keyFound, redo: (*partition).redoLast,
+			name:    "last fragment",
+			meaning: "an object changed: the change is the fragments with that number, then these bytes",
+			fields:  []entryField{fieldKey, fieldObjectType, fieldNumber, fieldBytes},
+			key:     keyFound, redo: (*partition).redoLast,
 		},
 		entryDrop: {
 			name: "drop", meaning: "the fragments with that number, whose last one never came, are dropped",
@@ -200,7 +210,8 @@ func tableKinds() map[entryKind]kindRow {
 			redo:   (*partition).redoCatalog,
 		},
 		entryFlush: {
-			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the tables' forgotten-before",
+			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the " +
+				"tables' forgotten-before",
 			fields: []entryField{fieldValue.as("wall time v")},
 			traits: noSaving, redo: (*partition).redoFlush,
 		},
@@ -211,15 +222,19 @@ func tableKinds() map[entryKind]kindRow {
 func partitionKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryJump: {
-			name: "jump", meaning: "the directory is this incarnation from now on, and the next entry has the sequence last + 1",
+			name: "jump", meaning: "the directory is this incarnation from now on, and the next entry has " +
+				"the sequence last + 1",
 			fields: []entryField{fieldNumber.as("incarnation u"), fieldValue.as("last v")},
 			traits: jumps, redo: (*partition).redoJump,
 		},
 		entryAdopt: {
-			name: "adopt", meaning: "another shard's partition, as of its entry last, takes the place of this one, which is empty; the next entry " +
-				"has the sequence + 1. digest: CRC of the state row that would be as of last, with incarnation and adoption 0. The partition is " +
+			name: "adopt", meaning: "another shard's partition, as of its entry last, takes the place of " +
+				"this one, which is empty; the next entry " +
+				"has the sequence + 1. digest: CRC of the state row that would be as of last, with " +
+				"incarnation and adoption 0. The partition is " +
 				"held under the number, as behind a hand over",
-			fields: []entryField{fieldValue.as("sequence v"), fieldBytes.as("bytes: last u, digest u, number u")},
+			fields: []entryField{fieldValue.as("sequence v"), fieldBytes.as("bytes: last u, digest u, " +
+				"number u")},
 			traits: jumps | noSaving | moves, redo: (*partition).redoAdopt,
 		},
 		entryVacate: {
@@ -228,7 +243,8 @@ func partitionKinds() map[entryKind]kindRow {
 			traits: noSaving | moves, redo: (*partition).redoVacate,
 		},
 		entryHandOver: {
-			name: "hand over", meaning: "the partition is held under the number, which is that of its move to another shard, and nobody is answered; " +
+			name: "hand over", meaning: "the partition is held under the number, which is that of its " +
+				"move to another shard, and nobody is answered; " +
 				"0: it is held no longer",
 			fields: []entryField{fieldValue.as("number v")},
 			redo:   (*partition).redoHandOver,
@@ -240,44 +256,57 @@ func partitionKinds() map[entryKind]kindRow {
 func heardKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryMerge: {
-			name: "merge", meaning: "other regions changed a counter: all its parts afterwards, which tell its value and its expiry (Parts, " +
-				"store/part/code.go), but of the take-backs that it keeps only the difference (Delta, store/part/delta.go). what: 1 it existed and " +
+			name: "merge", meaning: "other regions changed a counter: all its parts afterwards, which " +
+				"tell its value and its expiry (Parts, " +
+				"store/part/code.go), but of the take-backs that it keeps only the difference (Delta, " +
+				"store/part/delta.go). what: 1 it existed and " +
 				"does not any more, 2 the key holds an object here, else 0",
 			fields: []entryField{fieldKey, fieldMerged, fieldPartsDelta}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, parts: (*entry).addsToParts, redo: (*partition).redoMerge,
 		},
 		entryHeard: {
-			name: "heard", meaning: "another region applied an idempotent operation. The dot is that of an own application of it that was taken back " +
+			name: "heard", meaning: "another region applied an idempotent operation. The dot is that of " +
+				"an own application of it that was taken back " +
 				"before, or 0",
-			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, delta v, result v"), fieldOrigin, fieldDot},
+			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, delta v, result v"), fieldOrigin,
+				fieldDot},
 			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*partition).redoHeard,
 		},
 		entryTakeBack: {
-			name: "take-back", meaning: "what was applied here as entry dot was applied first by the origin, which told the result; it added made. " +
-				"becomes 1: that is taken back, and value is the counter after it; 0: a deletion has removed it; 2: it is owed, and value is the " +
+			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
+				"origin, which told the result; it added made. " +
+				"becomes 1: that is taken back, and value is the counter after it; 0: a deletion has " +
+				"removed it; 2: it is owed, and value is the " +
 				"counter. The parts are the origin's, or none",
-			fields: []entryField{fieldTable, fieldOp, fieldDot, fieldMade, fieldBecomes, fieldOrigin, fieldResult, fieldParts},
+			fields: []entryField{fieldTable, fieldOp, fieldDot, fieldMade, fieldBecomes, fieldOrigin,
+				fieldResult, fieldParts},
 			fits:   (*entry).takeBackFits,
-			traits: hasTable | hasOpid | ofRegions, key: keyCounter, makes: (*entry).isHeld, parts: (*entry).isHeld, redo: (*partition).redoTakeBack,
+			traits: hasTable | hasOpid | ofRegions, key: keyCounter, makes: (*entry).isHeld,
+			parts: (*entry).isHeld, redo: (*partition).redoTakeBack,
 			told: always, change: (*entry).changeTakeBack, take: (*taker).takeLost,
 		},
 		entryCursor: {
-			name: "cursor", meaning: "the log of the source was taken up to the sequence; up to there it had said what it had taken itself. The proof " +
+			name: "cursor", meaning: "the log of the source was taken up to the sequence; up to there it " +
+				"had said what it had taken itself. The proof " +
 				"is the source's, of the sequence (store/proof.go)",
 			fields: []entryField{fieldCursor},
 			traits: ofRegions, redo: (*partition).redoCursor,
 			told: always, take: (*taker).takeCursor,
 		},
 		entryPaid: {
-			name: "paid", meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
-			fields: []entryField{fieldKey, fieldDot, fieldMade},
-			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
+			name:    "paid",
+			meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
+			fields:  []entryField{fieldKey, fieldDot, fieldMade},
+			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
 			told: always, change: (*entry).changePaid,
 		},
 		entryOwed: {
-			name: "owed", meaning: "other regions are to take operations back. what: 1 others are told, as the region was removed, 2 they are owed no " +
+			name: "owed", meaning: "other regions are to take operations back. what: 1 others are told, " +
+				"as the region was removed, 2 they are owed no " +
 				"longer, by this region either, else 0",
-			fields: []entryField{fieldKey, fieldOwed}, fits: func(e *entry) bool { return e.r.what <= owedSettled && len(e.r.owed) > 0 },
+			fields: []entryField{fieldKey, fieldOwed}, fits: func(e *entry) bool {
+				return e.r.what <= owedSettled && len(e.r.owed) > 0
+			},
 			traits: ofRegions, key: keyNamed, redo: (*partition).redoOwed,
 			told: func(e *entry, _ part.Region) bool { return e.r.what == owedTold }, take: (*taker).takeOwed,
 		},
@@ -288,31 +317,39 @@ func heardKinds() map[entryKind]kindRow {
 func regionKinds() map[entryKind]kindRow {
 	return map[entryKind]kindRow{
 		entryRegions: {
-			name: "regions", meaning: "the regions, whole: JSON with the field names of `RegionSet` (store/region.go); others are refused",
+			name: "regions", meaning: "the regions, whole: JSON with the field names of `RegionSet` " +
+				"(store/region.go); others are refused",
 			fields: []entryField{fieldBytes.as("regions bytes")},
 			traits: ofRegions, redo: (*partition).redoRegions,
 		},
 		entryForget: {
-			name: "forget", meaning: "the parts of a key that does not exist, and whose end all regions know, go",
-			fields: []entryField{fieldKey},
-			traits: ofRegions, key: keyCounter, redo: (*partition).redoForget,
+			name:    "forget",
+			meaning: "the parts of a key that does not exist, and whose end all regions know, go",
+			fields:  []entryField{fieldKey},
+			traits:  ofRegions, key: keyCounter, redo: (*partition).redoForget,
 		},
 		entrySpent: {
-			name: "spent", meaning: "take-backs of the own part with these clocks are forgotten: all regions know them",
-			fields: []entryField{fieldKey, fieldClocks},
-			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
+			name:    "spent",
+			meaning: "take-backs of the own part with these clocks are forgotten: all regions know them",
+			fields:  []entryField{fieldKey, fieldClocks},
+			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
 			told: always, change: (*entry).changeSpent,
 		},
 		entryLevelled: {
-			name: "levelled", meaning: "the source has all that is known of the region, which was removed, or levelled anew, with that version of the " +
-				"regions; it said so as the entry of that sequence, 0: this one. Of the heir: it changes that region's parts from now on",
+			name: "levelled", meaning: "the source has all that is known of the region, which was " +
+				"removed, or levelled anew, with that version of the " +
+				"regions; it said so as the entry of that sequence, 0: this one. Of the heir: it changes " +
+				"that region's parts from now on",
 			fields: []entryField{fieldLevelled},
 			traits: ofRegions, redo: (*partition).redoLevelled,
-			told: func(e *entry, self part.Region) bool { return e.r.levelled.By.Region == self }, take: (*taker).takeLevelled,
+			told: func(e *entry, self part.Region) bool { return e.r.levelled.By.Region == self },
+			take: (*taker).takeLevelled,
 		},
 		entryHeir: {
-			name: "heir", meaning: "this region, as its heir, changed the part of one that was removed: all parts afterwards, and what, as in entry 20. " +
-				"Its clock is this entry's sequence. If it took back several operations at once, these have the sequences before it, which entry 12 " +
+			name: "heir", meaning: "this region, as its heir, changed the part of one that was removed: " +
+				"all parts afterwards, and what, as in entry 20. " +
+				"Its clock is this entry's sequence. If it took back several operations at once, these " +
+				"have the sequences before it, which entry 12 " +
 				"has passed",
 			fields: []entryField{fieldKey, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, redo: (*partition).redoMerge,
@@ -321,7 +358,8 @@ func regionKinds() map[entryKind]kindRow {
 	}
 }
 
-// putFields appends the fields of the kind. The kinds that clients cause most often do not ask the table for them, here and below.
+// putFields appends the fields of the kind. The kinds that clients cause most often do not ask the
+// table for them, here and below.
 func (e *entry) putFields(dst []byte) []byte {
 	switch e.kind {
 	case entryApply:
@@ -386,8 +424,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
 }
 
-// resolve fills the derived fields of an entry that was read from the log, as far as hashEntry has not. Live, Decide has filled
-// all of them on its way.
+// resolve fills the derived fields of an entry that was read from the log, as far as hashEntry has
+// not. Live, Decide has filled all of them on its way.
 func (p *partition) resolve(e *entry, seq uint64) error {
 	row := e.kind.row()
 	if row.traits&hasTable != 0 {
@@ -414,7 +452,8 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 		if p.regions != nil {
 			return p.loadAside(e.c)
 		}
-	case e.c.seq == 0 && (e.needsParts() || e.flags&flagWasObject != 0 && e.kind == entryDelete && p.regions != nil):
+	case e.c.seq == 0 && (e.needsParts() || e.flags&flagWasObject != 0 && e.kind == entryDelete &&
+		p.regions != nil):
 		return p.loadParts(e.c)
 	}
 	return nil
@@ -452,5 +491,6 @@ func (e *entry) takeBackFits() bool { return len(e.r.parts) <= 1 }
 // mergeFits reports whether what an entry says of its key goes with its parts.
 func (e *entry) mergeFits() bool {
 	created, alive := e.flags&flagCreated != 0, e.r.parts.Alive()
-	return e.r.merged <= mergeAside && len(e.r.parts) > 0 && !(e.r.merged == mergeEnds && alive) && !(created && (!alive || e.r.merged != 0))
+	return e.r.merged <= mergeAside && len(e.r.parts) > 0 && !(e.r.merged == mergeEnds && alive) &&
+		!(created && (!alive || e.r.merged != 0))
 }

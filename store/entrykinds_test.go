@@ -14,7 +14,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-var formatUpdate = flag.Bool("format.update", false, "write the table of entries in persistence/FORMAT.md anew")
+var formatUpdate = flag.Bool("format.update", false, "write the table of entries in "+
+	"persistence/FORMAT.md anew")
 
 // TestFormatHasTheKinds compares the table in FORMAT.md with the rows from which entries are encoded.
 func TestFormatHasTheKinds(t *testing.T) {
@@ -36,7 +37,8 @@ func TestFormatHasTheKinds(t *testing.T) {
 		for _, f := range row.fields {
 			fields = append(fields, f.format)
 		}
-		want = append(want, fmt.Sprintf("| %d %s | %s | %s |", kind, row.name, strings.Join(fields, ", "), row.meaning))
+		want = append(want, fmt.Sprintf("| %d %s | %s | %s |", kind, row.name, strings.Join(fields, ", "),
+			row.meaning))
 	}
 	if *formatUpdate {
 		must(t, os.WriteFile(path, []byte(before+begin+strings.Join(want, "\n")+"\n\n"+behind), 0o666))
@@ -44,7 +46,8 @@ func TestFormatHasTheKinds(t *testing.T) {
 	}
 	for i, line := range strings.Split(is, "\n") {
 		if i >= len(want) || line != want[i] {
-			t.Fatalf("FORMAT.md is not of these kinds (go test ./store -run %s -format.update):\n%s", t.Name(), line)
+			t.Fatalf("FORMAT.md is not of these kinds (go test ./store -run %s -format.update):\n%s",
+				t.Name(), line)
 		}
 	}
 	if n := strings.Count(is, "\n") + 1; n != len(want) {
@@ -63,7 +66,9 @@ func TestKindsAreWhole(t *testing.T) {
 			}
 			continue
 		}
-		named := slices.ContainsFunc(row.fields, func(f entryField) bool { return strings.HasPrefix(f.format, "key bytes") })
+		named := slices.ContainsFunc(row.fields, func(f entryField) bool {
+			return strings.HasPrefix(f.format, "key bytes")
+		})
 		switch {
 		case row.name == "" || row.meaning == "" || row.redo == nil || len(row.fields) == 0:
 			t.Errorf("kind %d lacks name, meaning, redo or fields", kind)
@@ -77,10 +82,12 @@ func TestKindsAreWhole(t *testing.T) {
 	}
 }
 
-// TestFrequentKindsFollowTheTable compares the kinds that are encoded without asking the table with their rows.
+// TestFrequentKindsFollowTheTable compares the kinds that are encoded without asking the table with
+// their rows.
 func TestFrequentKindsFollowTheTable(t *testing.T) {
 	for kind := entryApply; kind < entryEnd; kind++ {
-		e := entry{kind: kind, typ: TypeFilter, table: 300, key: []byte("key"), id: []byte("id"), delta: -700, value: 1 << 40, r: someRegional()}
+		e := entry{kind: kind, typ: TypeFilter, table: 300, key: []byte("key"), id: []byte("id"), delta: -700,
+			value: 1 << 40, r: someRegional()}
 		b := e.putFields(nil)
 		want := e
 		var byTable []byte
@@ -93,8 +100,8 @@ func TestFrequentKindsFollowTheTable(t *testing.T) {
 	}
 }
 
-// TestNewKind adds a kind: a row, what redoes it, and what decides it. It is redone live and by a start, and other
-// regions hear of it.
+// TestNewKind adds a kind: a row, what redoes it, and what decides it. It is redone live and by a
+// start, and other regions hear of it.
 func TestNewKind(t *testing.T) {
 	const kind = entryEnd
 	redone := 0
@@ -112,7 +119,9 @@ func TestNewKind(t *testing.T) {
 		},
 	}
 	defer func() { kindRows[kind] = kindRow{} }()
-	double := func(x *decider, r *ref) { x.log(r.p, &entry{kind: kind, key: r.key, c: r.c, value: 2 * r.c.value}) }
+	double := func(x *decider, r *ref) {
+		x.log(r.p, &entry{kind: kind, key: r.key, c: r.c, value: 2 * r.c.value})
+	}
 
 	var opts Options
 	s := testStore(t, func(o *Options) { o.Partitions = 1; opts = *o })

@@ -10,8 +10,10 @@ var (
 	ErrOpIDSize    = errors.New("opid must be 1 to 512 bytes")
 	ErrKeySize     = errors.New("key must be 1 to 65536 bytes")
 	ErrTooManyKeys = errors.New("too many keys in one command, at most 65536 are allowed")
-	// ErrTooLarge: the command, or those of an atomic batch, might log more than a record of the log may hold.
-	ErrTooLarge  = errors.New("the command, or its transaction, would change too much at once: send fewer items, or shorter keys")
+	// ErrTooLarge: the command, or those of an atomic batch, might log more than a record of the
+	// log may hold.
+	ErrTooLarge = errors.New("the command, or its transaction, would change too much at once: send fewer " +
+		"items, or shorter keys")
 	ErrWrongType = errors.New("operation against a key holding the wrong kind of value")
 	ErrOverflow  = errors.New("increment or decrement would overflow")
 	// ErrIncrementOverflow: a bound is so far away that the increment up to it
@@ -20,24 +22,29 @@ var (
 	ErrStale             = errors.New("operation is older than what the table remembers")
 	ErrFuture            = errors.New("operation time is in the future")
 	// ErrSeconds: an AT is so small that it must be in seconds.
-	ErrSeconds    = errors.New("AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?")
-	ErrNoIDTime   = errors.New("the table reads the operation's time from its opid, and this opid contains none")
+	ErrSeconds = errors.New("AT is a time in milliseconds, and this one is in 1970 to 1973: is it in " +
+		"seconds?")
+	ErrNoIDTime = errors.New("the table reads the operation's time from its opid, and this opid " +
+		"contains none")
 	ErrMismatch   = errors.New("opid was used with another delta")
 	ErrOtherItems = errors.New("opid was used with other items or increments")
 	ErrPartlySeen = errors.New("opid was used with some of these keys only")
 	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
 	// key by key, or partition by partition.
-	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived here yet: try again")
+	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived " +
+		"here yet: try again")
 	// ErrNotCaughtUp: a region that was there before may have forgotten the operation with its counter, and
 	// only its state says so.
-	ErrNotCaughtUp = errors.New("this region has not caught up with an older one, and nothing was applied: try again")
+	ErrNotCaughtUp = errors.New("this region has not caught up with an older one, and nothing was " +
+		"applied: try again")
 	// ErrIDAhead: an id of another region came without what that region did to the counter.
 	ErrIDAhead     = errors.New("an operation of another region arrived before its effect")
 	ErrNotExecuted = errors.New("not executed: a command before it was refused")
 	ErrSpansTables = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
 	// ErrSameHash: see seen.MaxOthers.
-	ErrSameHash       = errors.New("64 other operations have the same hash, so this one was not applied: send it with another opid")
+	ErrSameHash = errors.New("64 other operations have the same hash, so this one was not applied: " +
+		"send it with another opid")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
 	// ErrNotLeader: in a cluster, another node decides, or will. Nothing was applied.
 	ErrNotLeader = errors.New("this node does not lead the shard")
@@ -48,21 +55,26 @@ var (
 
 	ErrOption = errors.New("invalid option")
 	// ErrUnheard: see Options.RegionRefuse.
-	ErrUnheard         = errors.New("another region is more than region-backlog behind in reading this one (region-retention-policy refuse)")
+	ErrUnheard = errors.New("another region is more than region-backlog behind in reading this " +
+		"one (region-retention-policy refuse)")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
-	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was counted before")
+	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions " +
+		"lack what was counted before")
 	// errObjectMemory is ErrOutOfMemory, for the objects under keys.
-	errObjectMemory error = tableLimit("sketches and filter keys have their half of filter-maxmemory: delete some, or raise it")
+	errObjectMemory error = tableLimit("sketches and filter keys have their half of filter-maxmemory: " +
+		"delete some, or raise it")
 	// errTableMemory and errTableDisk are ErrOutOfMemory, for a limit of one table.
-	errTableMemory   error = tableLimit("the table's MAXMEMORY is used up: try again later, or raise it with CTABLE ALTER")
-	errTableDisk     error = tableLimit("the table's records fill its MAXDISK: try again once some have expired, or raise it with CTABLE ALTER")
-	ErrDropDefault         = errors.New("table default cannot be dropped")
-	ErrTooManyTables       = errors.New("too many tables")
+	errTableMemory error = tableLimit("the table's MAXMEMORY is used up: try again later, or raise it " +
+		"with CTABLE ALTER")
+	errTableDisk error = tableLimit("the table's records fill its MAXDISK: try again once some have " +
+		"expired, or raise it with CTABLE ALTER")
+	ErrDropDefault   = errors.New("table default cannot be dropped")
+	ErrTooManyTables = errors.New("too many tables")
 )
 
 // tableLimit is the text of an ErrOutOfMemory that names the limit of a table.

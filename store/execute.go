@@ -126,10 +126,11 @@ type opRun struct {
 	judged           bool // its error, too, rests on what partitions have
 }
 
-// Execute decides the batch's operations, those on one key in their order, and commits them. It returns when every reply
-// may leave: when what the reply rests on is committed, as durable as appendfsync promises (G2, G3). Outcomes and errors
-// are in the Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic if Atomic is set,
-// or if an operation has several keys and none is logged in fragments (fragments.go). Safe for concurrent use with
+// Execute decides the batch's operations, those on one key in their order, and commits them. It
+// returns when every reply may leave: when what the reply rests on is committed, as durable as
+// appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each operation is atomic: a
+// crash keeps all of it or nothing. The whole batch is atomic if Atomic is set, or if an operation
+// has several keys and none is logged in fragments (fragments.go). Safe for concurrent use with
 // different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.decider
@@ -164,7 +165,9 @@ func (x *decider) begin(s *Store, b *Batch) {
 	}
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
-	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
+	x.err, x.room, x.wrote = nil, 0, false
+	x.records, x.replica, x.flushes = 0, b.Replica, false
+	x.flushed, x.writes, x.past = false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
 	writable, member, refused := s.writable(), s.member.Load(), s.clientsRefused()
@@ -345,7 +348,8 @@ func (x *decider) tryLock() bool {
 	return true
 }
 
-// locked makes partitions just locked ready for the batch. It reads the clock once, so that none's time goes back.
+// locked makes partitions just locked ready for the batch. It reads the clock once, so that none's
+// time goes back.
 func (x *decider) locked() {
 	x.frozen, x.moved, x.leaving, x.unread = nil, false, x.s.leaving.on.Load(), false
 	for i := range x.share.touched {
@@ -472,7 +476,8 @@ func (x *decider) take(op *Op) {
 			return
 		}
 	}
-	if x.leaving && op.Kind.Write() && !op.Kind.internal() { // under the lock: Leave has told where the log ends
+	// under the lock: Leave has told where the log ends
+	if x.leaving && op.Kind.Write() && !op.Kind.internal() {
 		op.Err = ErrLeaving
 		return
 	}
@@ -541,7 +546,9 @@ func (x *decider) trim() {
 
 // waits reports whether the batch's replies have to wait for a commit.
 func (x *decider) waits() bool {
-	return x.wrote || x.s.replica != nil || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
+	return x.wrote || x.s.replica != nil || slices.ContainsFunc(x.touched, func(t touched) bool {
+		return t.p.committed.upTo() < t.need
+	})
 }
 
 // blocks calls OnBlock.

@@ -23,11 +23,13 @@ type Exported struct {
 	Expire int64 // unix ms; 0: never
 }
 
-// Export gives fn the counters of a data directory that no server has open, in no order, and changes nothing
-// there. It reads a damaged op log up to the damage; damage says where that is. The counters are then as they were
-// there, or as a later checkpoint has saved them. err says why Export ended early; it may be an error of fn.
+// Export gives fn the counters of a data directory that no server has open, in no order, and
+// changes nothing there. It reads a damaged op log up to the damage; damage says where that is. The
+// counters are then as they were there, or as a later checkpoint has saved them. err says why
+// Export ended early; it may be an error of fn.
 func Export(o ExportOptions, fn func(c Exported) error) (damage []error, err error) {
-	db, err := persistence.OpenReadOnly(persistence.Options{FS: o.FS, Dir: o.Dir, Salvage: true, Fatal: func(error) {}})
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: o.FS, Dir: o.Dir, Salvage: true,
+		Fatal: func(error) {}})
 	if err != nil {
 		return nil, err
 	}

@@ -9,13 +9,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestExport: a directory after a crash is read as a server would serve it, and one with a damaged log,
-// which a server refuses, up to the damage: also if nothing can be read of the first file, and a partition has
-// entries in later ones only. Nothing in it changes.
+// TestExport: a directory after a crash is read as a server would serve it, and one with a damaged
+// log, which a server refuses, up to the damage: also if nothing can be read of the first file, and
+// a partition has entries in later ones only. Nothing in it changes.
 func TestExport(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	open := func(fs vfs.FS) (*Store, error) {
-		return Open(Options{FS: fs, Dir: "d", Partitions: 4, LogFileSize: 256 << 10, SnapshotInterval: time.Hour, MinFreeDisk: -1})
+		return Open(Options{FS: fs, Dir: "d", Partitions: 4, LogFileSize: 256 << 10,
+			SnapshotInterval: time.Hour, MinFreeDisk: -1})
 	}
 	s, err := open(fs)
 	must(t, err)
@@ -47,7 +48,8 @@ func TestExport(t *testing.T) {
 		must(t, err)
 		return found, damage
 	}
-	if found, damage := export(); len(damage) > 0 || len(found) != 3 || found["row"] != 7 || found["k"] != n || found[last] != 1 {
+	if found, damage := export(); len(damage) > 0 || len(found) != 3 || found["row"] != 7 ||
+		found["k"] != n || found[last] != 1 {
 		t.Fatalf("%v, %v", found, damage)
 	}
 	logs, err := crashed.List("d/log")
@@ -69,7 +71,8 @@ func TestExport(t *testing.T) {
 	}
 	crashed = unreadable
 	flipByteAt(t, crashed, "d/log/"+logs[0], 0)
-	if found, damage := export(); len(damage) == 0 || found["row"] != 7 || found["k"] != 0 || found[last] != 0 {
+	if found, damage := export(); len(damage) == 0 || found["row"] != 7 || found["k"] != 0 ||
+		found[last] != 0 {
 		t.Errorf("with nothing of the first file: %v, %v", found, damage)
 	}
 }

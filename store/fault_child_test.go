@@ -25,7 +25,8 @@ func TestFaultChild(t *testing.T) {
 	var place faultPlace
 	var fsync Fsync
 	var dir string
-	if n, _ := fmt.Sscan(os.Getenv(faultVariable), &f, &place.kind, &place.name, &place.n, &fsync, &dir); n < 6 {
+	if n, _ := fmt.Sscan(os.Getenv(faultVariable), &f, &place.kind, &place.name, &place.n, &fsync,
+		&dir); n < 6 {
 		t.Skip("started by TestFaults only")
 	}
 	r := &crashRun{fsync: fsync}
@@ -33,7 +34,8 @@ func TestFaultChild(t *testing.T) {
 	d := newFaultDisk(vfs.Default, f, math.MaxInt64)
 	d.place = place
 	err := r.scenario(os.Stdout, Options{
-		Dir: dir, FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
+		Dir: dir, FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32,
+		BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 	})
 	if err != nil {
 		fmt.Println("broken", err)
@@ -52,7 +54,8 @@ func faultInChild(t *testing.T, f fault, place faultPlace, fsync Fsync) {
 		t.Fatal(ok, err)
 	}
 	c := exec.Command(os.Args[0], "-test.run=^TestFaultChild$")
-	c.Env = append(os.Environ(), faultVariable+"="+fmt.Sprint(uint8(f), " ", int(place.kind), " ", place.name, " ", place.n, " ", uint8(fsync), " ", dir))
+	c.Env = append(os.Environ(), faultVariable+"="+fmt.Sprint(uint8(f), " ", int(place.kind), " ", place.name,
+		" ", place.n, " ", uint8(fsync), " ", dir))
 	var out bytes.Buffer
 	c.Stdout = &out
 	must(t, c.Start())

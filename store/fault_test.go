@@ -28,8 +28,10 @@ import (
 )
 
 var (
-	faultStride = flag.Int("fault.stride", max(40, 160/raced.Slowdown), "TestFaults tries every n-th file operation; 1: all")
-	faultChild  = flag.Int("fault.children", 1, "of the points where the process must end, TestFaults tries so many in a process of its own")
+	faultStride = flag.Int("fault.stride", max(40, 160/raced.Slowdown), "TestFaults tries every n-th file "+
+		"operation; 1: all")
+	faultChild = flag.Int("fault.children", 1, "of the points where the process must end, TestFaults "+
+		"tries so many in a process of its own")
 )
 
 // fault is a way in which file operations fail.
@@ -100,7 +102,8 @@ func (d *faultDisk) before(op errorfs.Op) error {
 		return fmt.Errorf("%w (injected: operation %d, kind %d, %s)", syscall.EIO, n, op.Kind, op.Path)
 	}
 	switch op.Kind {
-	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate, errorfs.OpMkdirAll, errorfs.OpRename, errorfs.OpLink:
+	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate, errorfs.OpMkdirAll,
+		errorfs.OpRename, errorfs.OpLink:
 		d.hit.Store(true)
 		return fmt.Errorf("%w (injected: operation %d, kind %d, %s)", syscall.ENOSPC, n, op.Kind, op.Path)
 	}
@@ -405,7 +408,8 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	var result atomic.Pointer[error]
 	go func() {
 		err := r.scenario(io.Discard, Options{
-			Dir: "data", FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
+			Dir: "data", FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32,
+			BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 			Fatal: func(err error) {
 				if fatal.CompareAndSwap(nil, &err) {
 					end()
@@ -444,7 +448,8 @@ const faultSweep = "FBFKV_FAULT_SWEEP"
 // one never gives its memory back, and many points of all kinds would need too much.
 func sweepInChild(t *testing.T) {
 	_, part, _ := strings.Cut(t.Name(), "/")
-	c := exec.Command(os.Args[0], "-test.run=^TestFaults$/^"+regexp.QuoteMeta(part)+"$", "-test.v", "-test.timeout=20m",
+	c := exec.Command(os.Args[0], "-test.run=^TestFaults$/^"+regexp.QuoteMeta(part)+"$", "-test.v",
+		"-test.timeout=20m",
 		fmt.Sprint("-fault.stride=", *faultStride), fmt.Sprint("-fault.children=", *faultChild))
 	c.Env = append(os.Environ(), faultSweep+"=1")
 	out, err := c.CombinedOutput()

@@ -137,12 +137,16 @@ type filterType struct{}
 
 func (filterType) kinds() []kind {
 	return []kind{
-		FBFReserve - firstFilterKind: {is: writes | unsplit, entries: 2, fields: maxFilterOptions, turn: (*decider).filterReserve}, // also a tombstone
-		FBFAdd - firstFilterKind:     {is: writes | hashesItems, entries: 2, fields: maxFilterOptions, turn: (*decider).filterAdd},
-		FBFRefresh - firstFilterKind: {is: writes | unsplit, entries: 1, fields: fbf.MaxEventBytes, turn: (*decider).filterRefresh},
-		FBFExists - firstFilterKind:  {is: hashesItems, turn: (*decider).filterExists},
-		FBFCard - firstFilterKind:    {is: unsplit | ofKeys, turn: (*decider).filterCard},
-		FBFInfo - firstFilterKind:    {is: unsplit | ofKeys, turn: (*decider).filterInfo},
+		// also a tombstone
+		FBFReserve - firstFilterKind: {is: writes | unsplit, entries: 2, fields: maxFilterOptions,
+			turn: (*decider).filterReserve},
+		FBFAdd - firstFilterKind: {is: writes | hashesItems, entries: 2, fields: maxFilterOptions,
+			turn: (*decider).filterAdd},
+		FBFRefresh - firstFilterKind: {is: writes | unsplit, entries: 1, fields: fbf.MaxEventBytes,
+			turn: (*decider).filterRefresh},
+		FBFExists - firstFilterKind: {is: hashesItems, turn: (*decider).filterExists},
+		FBFCard - firstFilterKind:   {is: unsplit | ofKeys, turn: (*decider).filterCard},
+		FBFInfo - firstFilterKind:   {is: unsplit | ofKeys, turn: (*decider).filterInfo},
 	}
 }
 

@@ -151,7 +151,8 @@ func TestFlushDeletesAtCheckpoint(t *testing.T) {
 	must(t, do(s, Op{Kind: FlushAll}).Err)
 	must(t, s.checkpoint(p, true))
 	if got := onDiskOf(t, s); got != "" || p.flushDue || p.saving.state.floor != p.floor || p.floor == 0 {
-		t.Fatalf("rows %q, due %v, floor %d, in the state row %d", got, p.flushDue, p.floor, p.saving.state.floor)
+		t.Fatalf("rows %q, due %v, floor %d, in the state row %d", got, p.flushDue, p.floor,
+			p.saving.state.floor)
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 func TestFollow(t *testing.T) {
 	clock, fs := newFakeClock(), vfs.NewMem()
 	leader := testStore(t, func(o *Options) { o.Clock = clock.now })
-	follower := testStore(t, func(o *Options) { o.FS, o.Clock, o.SnapshotInterval = fs, clock.now, 20*time.Millisecond })
+	follower := testStore(t, func(o *Options) {
+		o.FS, o.Clock, o.SnapshotInterval = fs, clock.now, 20*time.Millisecond
+	})
 	must(t, leader.CreateTable(TableOptions{Name: "a", Prefix: "approx:", Mode: Approx}))
 	y := newStory(leader)
 	var stop atomic.Bool
@@ -32,7 +34,10 @@ func TestFollow(t *testing.T) {
 		for i, p := range leader.partitions {
 			must(t, leader.oplog.BeginRecovery(p.id))
 			g := newRedoGroup(follower.partitions[i], 5)
-			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content, nil) }))
+			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1,
+				func(seq uint64, content []byte) error {
+					return follower.follow(g, seq, content, nil)
+				}))
 			leader.oplog.EndRecovery()
 		}
 	}
@@ -52,7 +57,8 @@ func TestFollow(t *testing.T) {
 		g, q := newRedoGroup(follower.partitions[i], 5), follower.partitions[i]
 		must(t, leader.oplog.Read(p.id, q.seq+2, func(seq uint64, content []byte) error {
 			before := q.seq
-			if err := follower.follow(g, seq, content, nil); errors.Is(err, ErrLogDamaged) && q.seq == before {
+			if err := follower.follow(g, seq, content, nil); errors.Is(err, ErrLogDamaged) &&
+				q.seq == before {
 				gap++
 				return nil
 			}
@@ -82,7 +88,8 @@ func TestFollowDamaged(t *testing.T) {
 	for ; n < 12; n++ {
 		key := fmt.Sprintf("k%d", n)
 		before := p.seq
-		if err := s.follow(g, before+1, append(section, 0xff), nil); !errors.Is(err, errCorruptEntry) || p.seq != before || p.size != 0 {
+		if err := s.follow(g, before+1, append(section, 0xff), nil); !errors.Is(err, errCorruptEntry) ||
+			p.seq != before || p.size != 0 {
 			t.Fatalf("behind %d entries: %v; %d entries were redone", n, err, p.seq-before)
 		}
 		section = (&entry{kind: entrySet, flags: flagCreated, key: []byte(key), value: 1}).appendTo(section)

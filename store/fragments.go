@@ -72,7 +72,8 @@ func (p *partition) redoFragment(e *entry, seq uint64, _ moment) error {
 	case p.marks.rebuilt:
 		return nil // the log begins behind the first of them
 	default:
-		return fmt.Errorf("%w: a fragment of change %d, while %d is not finished", errCorruptEntry, number, p.fragments.number)
+		return fmt.Errorf("%w: a fragment of change %d, while %d is not finished", errCorruptEntry, number,
+			p.fragments.number)
 	}
 	p.fragments.number = uint64(e.delta)
 	p.fragments.what = append(p.fragments.what, e.id...)
@@ -89,7 +90,8 @@ func (p *partition) redoLast(e *entry, seq uint64, at moment) error {
 		if p.marks.rebuilt {
 			return nil
 		}
-		return fmt.Errorf("%w: the end of change %d, while %d is not finished", errCorruptEntry, uint64(e.delta), whole.number)
+		return fmt.Errorf("%w: the end of change %d, while %d is not finished", errCorruptEntry,
+			uint64(e.delta), whole.number)
 	}
 	p.fragments = fragments{}
 	change := *e

@@ -33,7 +33,8 @@ func FuzzRecord(f *testing.F) {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
 			}
-			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
+			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"),
+				id: []byte(id), delta: -1, value: 1 << 40,
 				expire: 7, time: 9}
 			if kind >= entryMerge {
 				e.flags |= flagRegional
@@ -121,7 +122,8 @@ func FuzzCatalog(f *testing.F) {
 
 // FuzzState reads the state of a partition.
 func FuzzState(f *testing.F) {
-	s := partitionState{seq: 9, records: 8, at: moment{logged: 5, wall: 1e12}, size: 3, objects: 1, catalog: newCatalog(),
+	s := partitionState{seq: 9, records: 8,
+		at: moment{logged: 5, wall: 1e12}, size: 3, objects: 1, catalog: newCatalog(),
 		horizons: map[uint32]horizon{0: {}, 7: {}}}
 	f.Add(s.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -159,7 +161,8 @@ func FuzzSnapshotContent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := readSnapshot(bytes.NewReader(b), 1<<20, false)
 		if err != nil {
-			if !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, paper.ErrCorrupt) && !errors.Is(err, io.EOF) &&
+			if !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, paper.ErrCorrupt) &&
+				!errors.Is(err, io.EOF) &&
 				!errors.Is(err, io.ErrUnexpectedEOF) {
 				mustBeDamage(t, err)
 			}
@@ -173,7 +176,8 @@ func FuzzSnapshotContent(f *testing.F) {
 func aSnapshot(f testing.TB) []byte {
 	s := testStore(f, func(o *Options) { o.Partitions = 1 })
 	do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte("item")}})
-	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Object: &FilterOptions{Fixed: true, Bits: 64, Hashes: 1, Refresh: time.Hour}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"),
+		Object: &FilterOptions{Fixed: true, Bits: 64, Hashes: 1, Refresh: time.Hour}})
 	do(s, Op{Kind: tallyAdd, Key: []byte("tally"), Delta: 5})
 	p := s.partitions[0]
 	p.mu.Lock()
@@ -207,7 +211,8 @@ func FuzzMoveTail(f *testing.F) {
 		return oplog.AppendSection(nil, 1, seq, e.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
 	}
 	for kind := entryApply; kind <= entryPaid; kind++ {
-		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2, r: new(regional)}))
+		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1,
+			value: 2, r: new(regional)}))
 	}
 	p := s.partitions[1]
 	f.Fuzz(func(t *testing.T, record []byte) {
@@ -221,7 +226,9 @@ func FuzzMoveTail(f *testing.F) {
 		if err == nil {
 			err = in.redo(record)
 		}
-		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, persistence.ErrCorrupt) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
+		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, persistence.ErrCorrupt) &&
+			!errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) &&
+			!errors.Is(err, fbf.ErrEvent) {
 			mustBeDamage(t, err)
 		}
 	})
@@ -243,7 +250,8 @@ func FuzzMoveFile(f *testing.F) {
 		p.mu.Lock()
 		in.begin()
 		p.mu.Unlock()
-		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, first, last)}
+		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, first,
+			last)}
 		_ = l.load() // it neither panics nor leaves anything
 		in.release()
 		for _, dir := range []string{"data/tmp", "data/runs"} {

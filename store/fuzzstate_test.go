@@ -12,10 +12,13 @@ import (
 // or refused without harm.
 func FuzzStatePage(f *testing.F) {
 	parts := part.Parts{{Region: 1, Clock: 7, Live: 7, Cum: 3, Base: part.Base{Clock: 2, Cum: 1}}}
-	id := stateID{[]byte("key"), []byte("id"), seen.Original{Delta: 3, Result: 3, UnixMs: 1e12, Dot: 5, Clip: 1}}
-	uuid := stateID{[]byte("key"), []byte(someUUID), seen.Original{Delta: -3, Result: 3, UnixMs: 1e12, Dot: 6}}
+	id := stateID{[]byte("key"), []byte("id"),
+		seen.Original{Delta: 3, Result: 3, UnixMs: 1e12, Dot: 5, Clip: 1}}
+	uuid := stateID{[]byte("key"), []byte(someUUID),
+		seen.Original{Delta: -3, Result: 3, UnixMs: 1e12, Dot: 6}}
 	key := stateKey{key: []byte("key"), parts: parts, owed: []owedOp{{1, 2, 3}}}
-	head := statePage{RegionSource: RegionSource{1, 0}, group: 77, incarnation: 5, last: slots - 1, of: 1, seq: 9, wall: 1e12}
+	head := statePage{RegionSource: RegionSource{1,
+		0}, group: 77, incarnation: 5, last: slots - 1, of: 1, seq: 9, wall: 1e12}
 	first := head
 	first.vector, first.items = []RegionTaken{{RegionSource{0, 0}, 4}}, key.appendTo(nil)
 	first.next = statePlace{key: []byte("key"), pos: position(Slot([]byte("key")), 5)}.appendTo(nil)
@@ -30,7 +33,8 @@ func FuzzStatePage(f *testing.F) {
 	f.Add(third.appendTo(nil))
 	s := testStore(f, func(o *Options) { o.Partitions = 1 })
 	must(f, s.SetRegions(RegionSet{Group: 77, Members: []RegionMember{
-		{Region: 0, Name: "here", Partitions: 1, Incarnation: s.Meta().Incarnation}, {Region: 1, Name: "there", Partitions: 1, Incarnation: 5},
+		{Region: 0, Name: "here", Partitions: 1, Incarnation: s.Meta().Incarnation},
+		{Region: 1, Name: "there", Partitions: 1, Incarnation: 5},
 	}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := decodeStatePage(b)
@@ -51,7 +55,9 @@ func FuzzStatePage(f *testing.F) {
 
 // FuzzDigest reads digests.
 func FuzzDigest(f *testing.F) {
-	d := RegionDigest{RegionSource: RegionSource{1, 0}, Last: 31, At: 7, Era: 1, Seq: 9, Busy: true, Taken: []RegionTaken{{RegionSource{0, 0}, 4}}, Sums: []DigestSum{{Sum: 1}, {2, [part.MaxRegions]uint64{3: 5}}}}
+	d := RegionDigest{RegionSource: RegionSource{1,
+		0}, Last: 31, At: 7, Era: 1, Seq: 9, Busy: true, Taken: []RegionTaken{{RegionSource{0, 0}, 4}},
+		Sums: []DigestSum{{Sum: 1}, {2, [part.MaxRegions]uint64{3: 5}}}}
 	f.Add(d.appendTo(nil))
 	d.Last, d.Fine, d.Sums = 15, true, make([]DigestSum, DigestBuckets)
 	f.Add(d.appendTo(nil))

@@ -18,7 +18,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden again, after a change of the format that is not released yet")
+var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden again, after a change of the "+
+	"format that is not released yet")
 
 // goldenName is the golden directory of this format, beside which its answers
 // are. From the first release on, one of each released format stays.
@@ -73,11 +74,14 @@ func makeGolden(t *testing.T) {
 	clock.step(-10 * time.Minute)
 	s := testStore(t, func(o *Options) { o.FS, o.Clock = fs, clock.now })
 	must(t, s.CreateTable(TableOptions{Name: "approx", Prefix: "approx:", Mode: Approx, Window: time.Hour}))
-	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew, Window: time.Hour}))
+	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew,
+		Window: time.Hour}))
 	must(t, s.CreateTable(TableOptions{Name: "gone", Prefix: "gone:", Window: time.Hour}))
 	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}))
-	do(s, Op{Kind: FBFReserve, Key: []byte("adaptive"), Object: &FilterOptions{Window: time.Hour, Error: 1e-4, Past: 3}})
-	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Object: &FilterOptions{Fixed: true, Bits: 4096, Hashes: 3, Past: 2, Refresh: 5 * time.Minute}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("adaptive"),
+		Object: &FilterOptions{Window: time.Hour, Error: 1e-4, Past: 3}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"),
+		Object: &FilterOptions{Fixed: true, Bits: 4096, Hashes: 3, Past: 2, Refresh: 5 * time.Minute}})
 	for round := range goldenRounds {
 		for _, op := range goldenOps(round) {
 			if op = do(s, op); op.Err != nil {
@@ -115,16 +119,20 @@ func goldenOps(round int) (ops []Op) {
 		ops = append(ops,
 			Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "exact:%d", i%5), ID: id, Delta: int64(i*round - 7)},
 			Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "approx:%d", i%5), ID: id, Delta: 1},
-			Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("many:1"), fmt.Appendf(nil, "many:%d", 2+i%3)}, Deltas: []int64{1, -2}, ID: id},
+			Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("many:1"), fmt.Appendf(nil, "many:%d", 2+i%3)},
+				Deltas: []int64{1, -2}, ID: id},
 			Op{Kind: CIncrBy, Key: []byte("gone:1"), ID: id, Delta: 1},
-			Op{Kind: CIncrBy, Key: []byte("timed:1"), ID: fmt.Appendf(nil, "%d-%d-%d", newFakeClock().wall-int64(600-100*round)*1000, round, i), Delta: 3},
+			Op{Kind: CIncrBy, Key: []byte("timed:1"),
+				ID:    fmt.Appendf(nil, "%d-%d-%d", newFakeClock().wall-int64(600-100*round)*1000, round, i),
+				Delta: 3},
 		)
 	}
 	item := fmt.Appendf(nil, "item-%d", round)
 	return append(ops,
 		Op{Kind: FBFAdd, Key: []byte("adaptive"), Keys: [][]byte{item}},
 		Op{Kind: FBFAdd, Key: []byte("fixed"), Keys: [][]byte{item}},
-		Op{Kind: Set, Key: fmt.Appendf(nil, "set:%d", round), Delta: 1 << 40, Flags: HasExpire, ExpireAt: newFakeClock().wall + int64(round)*3_600_000 + 60_000},
+		Op{Kind: Set, Key: fmt.Appendf(nil, "set:%d", round), Delta: 1 << 40, Flags: HasExpire,
+			ExpireAt: newFakeClock().wall + int64(round)*3_600_000 + 60_000},
 		Op{Kind: IncrBy, Key: []byte("plain"), Delta: 5},
 		bounded("exact:bounded", fmt.Sprint("op-", round), 3, 0, 10, Saturate),
 		Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "exact:%d", round%5)}},
@@ -134,8 +142,10 @@ func goldenOps(round int) (ops []Op) {
 // goldenUUIDOps are those of a round whose opids are UUIDs, and one that is none,
 // but has a UUID's length.
 func goldenUUIDOps(round int) (ops []Op) {
-	for i, format := range []string{"01a1fdcc-4bbc-70ea-a1d6-03cc3a62b4%02x", "01A1FDCC-4BBC-70EA-A1D6-03CC3A62B4%02X"} {
-		ops = append(ops, Op{Kind: CIncrBy, Key: []byte("uuid:1"), ID: fmt.Appendf(nil, format, 7*round), Delta: int64(i + 1)})
+	for i, format := range []string{"01a1fdcc-4bbc-70ea-a1d6-03cc3a62b4%02x",
+		"01A1FDCC-4BBC-70EA-A1D6-03CC3A62B4%02X"} {
+		ops = append(ops, Op{Kind: CIncrBy, Key: []byte("uuid:1"), ID: fmt.Appendf(nil, format, 7*round),
+			Delta: int64(i + 1)})
 	}
 	return ops
 }
@@ -155,7 +165,8 @@ func goldenAnswers(s *Store) string {
 					ask("  CSEEN", Op{Kind: CSeen, Key: op.Key, ID: op.ID})
 				}
 			case FBFAdd:
-				ask(fmt.Sprintf("%s has %s", op.Key, op.Keys[0]), Op{Kind: FBFExists, Key: op.Key, Keys: op.Keys})
+				ask(fmt.Sprintf("%s has %s", op.Key, op.Keys[0]),
+					Op{Kind: FBFExists, Key: op.Key, Keys: op.Keys})
 			}
 		}
 		for _, op := range goldenUUIDOps(round) {
@@ -189,7 +200,8 @@ func outcome(op Op) string {
 		if op.Seen.Other || op.Seen.Taken != 0 {
 			return fmt.Sprintf("%v %+v", op.Found, op.Seen)
 		}
-		return fmt.Sprintf("%v {Delta:%d Result:%d UnixMs:%d Clip:%d}", op.Found, op.Seen.Delta, op.Seen.Result, op.Seen.UnixMs, op.Seen.Clip)
+		return fmt.Sprintf("%v {Delta:%d Result:%d UnixMs:%d Clip:%d}", op.Found, op.Seen.Delta,
+			op.Seen.Result, op.Seen.UnixMs, op.Seen.Clip)
 	case op.Kind == CSeen:
 		return fmt.Sprintf("%v", op.Found)
 	case op.Kind == FBFExists:

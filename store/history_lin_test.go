@@ -18,8 +18,9 @@ import (
 )
 
 var (
-	linHistories = flag.Int("lin.histories", max(2, 4/raced.Slowdown), "histories that TestLinearizable checks")
-	linRunSeed   = flag.Uint64("lin.seed", 0, "seed of the first history; 0: random")
+	linHistories = flag.Int("lin.histories", max(2, 4/raced.Slowdown), "histories that "+
+		"TestLinearizable checks")
+	linRunSeed = flag.Uint64("lin.seed", 0, "seed of the first history; 0: random")
 )
 
 // TestLinearizable checks that what clients saw has an order in which each
@@ -42,7 +43,8 @@ func TestLinearizable(t *testing.T) {
 		ops += len(h.ops)
 		switch h.check() {
 		case porcupine.Illegal:
-			t.Fatalf("%v: the history is not linearizable; run again with -lin.seed=%d -lin.histories=1", h, seed)
+			t.Fatalf("%v: the history is not linearizable; run again with -lin.seed=%d -lin.histories=1", h,
+				seed)
 		case porcupine.Ok:
 			decided++
 		}
@@ -126,7 +128,8 @@ func newLinHistory(seed uint64) *linHistory {
 }
 
 func (h *linHistory) String() string {
-	return fmt.Sprintf("mode %v, appendfsync %v, %d%% of unsynced data survives, fsync up to %v", h.mode, h.fsync, h.percent, h.slow)
+	return fmt.Sprintf("mode %v, appendfsync %v, %d%% of unsynced data survives, fsync up to %v", h.mode,
+		h.fsync, h.percent, h.slow)
 }
 
 // run makes the history.
@@ -153,8 +156,9 @@ func (h *linHistory) run() error {
 
 func (h *linHistory) open(mem *crashtest.Disk) (err error) {
 	h.disk = newCrashDisk(mem, h.slow)
-	h.s, err = Open(Options{Dir: "data", FS: h.disk.fs, Fsync: h.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1,
-		Fatal: func(err error) { panic(err) }})
+	h.s, err = Open(Options{Dir: "data", FS: h.disk.fs, Fsync: h.fsync, Partitions: 2, SnapshotInterval: -1,
+		MinFreeDisk: -1,
+		Fatal:       func(err error) { panic(err) }})
 	if err == nil {
 		err = h.s.AlterTable(DefaultTable, TableChange{Mode: &h.mode, Error: ptr(1e-10)})
 	}
@@ -259,7 +263,8 @@ func (h *linHistory) ask(in linInput, group int) (out linOutput, err error) {
 		op := do(h.s, Op{Kind: Get, Key: linKey(group, in.key)})
 		out.values[in.key], out.found, err = op.Value, op.Found, op.Err
 	case CMIncrBy:
-		op := do(h.s, Op{Kind: CMIncrBy, Keys: [][]byte{linKey(group, 0), linKey(group, 1)}, Deltas: in.deltas[:], ID: id})
+		op := do(h.s, Op{Kind: CMIncrBy, Keys: [][]byte{linKey(group, 0), linKey(group, 1)},
+			Deltas: in.deltas[:], ID: id})
 		copy(out.values[:], op.Values)
 		out.applied, err = op.Applied, op.Err
 	default:

@@ -34,10 +34,13 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 		"opid":      {Op{Kind: CIncrBy, Key: []byte("k"), Delta: 1}, ErrOpIDSize},
 		"long opid": {Op{Kind: CIncrBy, Key: []byte("k"), ID: make([]byte, 513), Delta: 1}, ErrOpIDSize},
 		"key":       {Op{Kind: CIncrBy, ID: []byte("a"), Delta: 1}, ErrKeySize},
-		"stale":     {Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1, Flags: HasAt, At: 1}, ErrStale},
-		"multi": {Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("max")}, Deltas: []int64{1, 1}, ID: []byte("a")},
+		"stale": {Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1, Flags: HasAt, At: 1},
+			ErrStale},
+		"multi": {Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("max")}, Deltas: []int64{1, 1},
+			ID: []byte("a")},
 			ErrOverflow},
-		"multi twice": {Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("k")}, Deltas: []int64{1, 1}, ID: []byte("a")},
+		"multi twice": {Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("k")}, Deltas: []int64{1, 1},
+			ID: []byte("a")},
 			ErrSpansTables},
 	} {
 		before := s.Stats().Entries
@@ -67,7 +70,8 @@ func TestDeleteForgetsNoID(t *testing.T) {
 
 func TestMultiKey(t *testing.T) {
 	s := testStore(t, nil)
-	op := Op{Kind: CMIncrBy, ID: []byte("m"), Keys: [][]byte{[]byte("a"), []byte("b"), []byte("c")}, Deltas: []int64{1, 2, -3}}
+	op := Op{Kind: CMIncrBy, ID: []byte("m"), Keys: [][]byte{[]byte("a"), []byte("b"), []byte("c")},
+		Deltas: []int64{1, 2, -3}}
 	for i := range 2 {
 		got := do(s, op)
 		if got.Err != nil || got.Applied != (i == 0) || fmt.Sprint(got.Values) != "[1 2 -3]" {
@@ -107,7 +111,8 @@ func TestPipelineSeesItself(t *testing.T) {
 		}
 		s.Execute(&b)
 		o := b.Ops
-		if !o[0].Applied || o[1].Applied || o[2].Value != int64(1+min(i, 1)) || flush.Err != nil || o[4].Found || !o[5].Applied || o[5].Value != 1 || o[6].Applied || o[6].Value != 1 {
+		if !o[0].Applied || o[1].Applied || o[2].Value != int64(1+min(i, 1)) || flush.Err != nil ||
+			o[4].Found || !o[5].Applied || o[5].Value != 1 || o[6].Applied || o[6].Value != 1 {
 			t.Fatalf("round %d: %+v", i, o)
 		}
 	}
@@ -149,7 +154,8 @@ func TestExpiry(t *testing.T) {
 	if n := s.Stats().Expired; n != 17 { // k4 began anew before its turn came
 		t.Errorf("%d keys expired", n)
 	}
-	for key, want := range map[string]bool{"k0": true, "k1": true, "k2": true, "k4": true, "k6": false, "k30": false} {
+	for key, want := range map[string]bool{"k0": true, "k1": true, "k2": true, "k4": true, "k6": false,
+		"k30": false} {
 		if _, ok := get(s, key); ok != want {
 			t.Errorf("%s exists: %v", key, ok)
 		}
@@ -334,7 +340,8 @@ func longID(n int) string {
 func TestMaxDisk(t *testing.T) {
 	clock := newFakeClock()
 	s := testStore(t, func(o *Options) { o.Clock, o.Partitions = clock.now, 1 })
-	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(MinTableDisk)), Window: ptr(10 * time.Second)}))
+	must(t, s.AlterTable(DefaultTable,
+		TableChange{MaxDisk: ptr(uint64(MinTableDisk)), Window: ptr(10 * time.Second)}))
 	n := 0
 	for range 10 {
 		for range 1000 {

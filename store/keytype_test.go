@@ -148,7 +148,8 @@ func TestKeyType(t *testing.T) {
 	}
 	expect := func(want int64, found bool) {
 		t.Helper()
-		if op := do(s, Op{Kind: tallyRead, Key: key}); op.Err != nil || op.Value != want || op.Found != found {
+		if op := do(s, Op{Kind: tallyRead, Key: key}); op.Err != nil || op.Value != want ||
+			op.Found != found {
 			t.Fatalf("read %d %v %v instead of %d %v", op.Value, op.Found, op.Err, want, found)
 		}
 		if op := do(s, Op{Kind: Exists, Keys: [][]byte{key}}); (op.Value == 1) != found {
@@ -196,7 +197,8 @@ func TestKeyType(t *testing.T) {
 	}
 	add(3, 3) // a new one
 	expect(3, true)
-	for _, away := range []Op{{Kind: Del, Keys: [][]byte{key}}, {Kind: FlushAll}, {Kind: MSet, Keys: [][]byte{key}, Deltas: []int64{1}}} {
+	for _, away := range []Op{{Kind: Del, Keys: [][]byte{key}}, {Kind: FlushAll}, {Kind: MSet,
+		Keys: [][]byte{key}, Deltas: []int64{1}}} {
 		must(t, s.Snapshot())
 		must(t, do(s, away).Err)
 		if away.Kind == MSet {
@@ -231,7 +233,8 @@ func tallyAmongOthers(t *testing.T, s *Store, key []byte) {
 	if must(t, err); len(scanned) != 1 || scanned[0] != typeTally {
 		t.Errorf("SCAN found types %v", scanned)
 	}
-	for _, op := range []Op{{Kind: Get, Key: key}, {Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy, Key: key, ID: key, Delta: 1},
+	for _, op := range []Op{{Kind: Get, Key: key}, {Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy,
+		Key: key, ID: key, Delta: 1},
 		{Kind: FBFAdd, Key: key, Keys: [][]byte{key}}, {Kind: Set, Key: key, Flags: SetGet}} {
 		if op = do(s, op); !errors.Is(op.Err, ErrWrongType) {
 			t.Errorf("kind %d: %v", op.Kind, op.Err)
@@ -287,27 +290,33 @@ func TestObjectEntriesAreChecked(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
 	do(s, Op{Kind: tallyAdd, Key: []byte("t"), Delta: 5})
 	do(s, Op{Kind: FBFReserve, Key: []byte("f")})
-	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Object: &FilterOptions{Fixed: true, Bits: 64, Hashes: 1, Refresh: time.Hour}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"),
+		Object: &FilterOptions{Fixed: true, Bits: 64, Hashes: 1, Refresh: time.Hour}})
 	do(s, Op{Kind: Set, Key: []byte("c")})
 	p := s.partitions[0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ten := binary.AppendVarint(nil, 10)
 	for what, e := range map[string]entry{
-		"a change of nothing":         {kind: entryChange, typ: typeTally, key: []byte("none"), id: ten},
-		"a change of a counter":       {kind: entryChange, typ: typeTally, key: []byte("c"), id: ten},
-		"a change of another type":    {kind: entryChange, typ: typeTally, key: []byte("f"), id: ten},
-		"an expiry of another type":   {kind: entrySetExpiry, typ: TypeFilter, key: []byte("t")},
-		"a change without content":    {kind: entryChange, typ: typeTally, key: []byte("t")},
-		"a change with more":          {kind: entryChange, typ: typeTally, key: []byte("t"), id: append(ten, 0)},
-		"a key that is there":         {kind: entryCreate, typ: typeTally, key: []byte("t")},
-		"options that there are not":  {kind: entryCreate, typ: typeTally, key: []byte("new"), id: ten},
-		"options of another type":     {kind: entryCreate, typ: TypeFilter, key: []byte("new"), id: ten},
-		"no change of a filter":       {kind: entryChange, typ: TypeFilter, key: []byte("f")},
-		"another change of a filter":  {kind: entryChange, typ: TypeFilter, key: []byte("f"), id: []byte{3, 'i'}},
-		"an event that is none":       {kind: entryChange, typ: TypeFilter, key: []byte("f"), id: []byte{filterEvent, 0xff}},
-		"an event of a FIXED filter":  {kind: entryChange, typ: TypeFilter, key: []byte("fixed"), id: []byte{filterEvent, 1}},
-		"no event of an adaptive one": {kind: entryChange, typ: TypeFilter, key: []byte("f"), id: []byte{filterEvent}},
+		"a change of nothing":       {kind: entryChange, typ: typeTally, key: []byte("none"), id: ten},
+		"a change of a counter":     {kind: entryChange, typ: typeTally, key: []byte("c"), id: ten},
+		"a change of another type":  {kind: entryChange, typ: typeTally, key: []byte("f"), id: ten},
+		"an expiry of another type": {kind: entrySetExpiry, typ: TypeFilter, key: []byte("t")},
+		"a change without content":  {kind: entryChange, typ: typeTally, key: []byte("t")},
+		"a change with more": {kind: entryChange, typ: typeTally, key: []byte("t"),
+			id: append(ten, 0)},
+		"a key that is there":        {kind: entryCreate, typ: typeTally, key: []byte("t")},
+		"options that there are not": {kind: entryCreate, typ: typeTally, key: []byte("new"), id: ten},
+		"options of another type":    {kind: entryCreate, typ: TypeFilter, key: []byte("new"), id: ten},
+		"no change of a filter":      {kind: entryChange, typ: TypeFilter, key: []byte("f")},
+		"another change of a filter": {kind: entryChange, typ: TypeFilter, key: []byte("f"),
+			id: []byte{3, 'i'}},
+		"an event that is none": {kind: entryChange, typ: TypeFilter, key: []byte("f"),
+			id: []byte{filterEvent, 0xff}},
+		"an event of a FIXED filter": {kind: entryChange, typ: TypeFilter, key: []byte("fixed"),
+			id: []byte{filterEvent, 1}},
+		"no event of an adaptive one": {kind: entryChange, typ: TypeFilter, key: []byte("f"),
+			id: []byte{filterEvent}},
 	} {
 		p.hashEntry(&e)
 		p.resolve(&e, p.seq+1)

@@ -63,9 +63,12 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
 
-		regionMerge:  {is: writes, entries: 3, turn: (*decider).regionMerge},                          // also tombstones, before and after
-		regionHear:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionHear}, // also what is owed
-		regionLost:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionLost}, // the same
+		// also tombstones, before and after
+		regionMerge: {is: writes, entries: 3, turn: (*decider).regionMerge},
+		// also what is owed
+		regionHear: {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionHear},
+		// the same
+		regionLost:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionLost},
 		regionOwe:    {is: writes, entries: 1, turn: (*decider).regionOwe},
 		regionCursor: {is: writes | manyKeys, entries: 1, turn: (*decider).regionCursor},
 		regionLevel:  {is: writes | manyKeys, entries: 1, turn: (*decider).regionLevel},
@@ -79,7 +82,8 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		ExpireTime:  {is: ofKeys, turn: (*decider).read},
 		MemoryUsage: {is: ofKeys, turn: (*decider).read},
 		CSeen:       {is: hasID, turn: (*decider).cSeen},
-		Watch:       {is: manyKeys | anyObject, turn: (*decider).watch}, // it answers the partition's sequence
+		// it answers the partition's sequence
+		Watch:       {is: manyKeys | anyObject, turn: (*decider).watch},
 		IfUnchanged: {is: manyKeys | ofKeys | anyObject, turn: (*decider).ifUnchanged},
 	})
 	for t, o := range objectTypes {

@@ -24,28 +24,34 @@ func TestLogRoom(t *testing.T) {
 	bounds := []int64{math.MinInt64 + 1, math.MinInt64 + 1}
 	header, _ := sketch.AppendBloom(nil, BloomOptions{Error: 0.1, Capacity: 10, Expansion: 2})
 	write := map[string]Op{
-		"CIncrBy":    {Kind: CIncrBy, ID: long('i'), Delta: math.MinInt64},
-		"CMIncrBy":   {Kind: CMIncrBy, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}, ID: long('i')},
-		"CIncrEx":    {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: far},
-		"and goes":   {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: 1},
-		"IncrEx":     {Kind: IncrEx, Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: far},
-		"IncrBy":     {Kind: IncrBy, Delta: math.MinInt64},
-		"Set":        {Kind: Set, Delta: math.MinInt64, Flags: HasExpire, ExpireAt: far},
-		"MSet":       {Kind: MSet, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}},
-		"Del":        {Kind: Del, Keys: keys},
-		"GetDel":     {Kind: GetDel},
-		"GetEx":      {Kind: GetEx, Flags: HasExpire, ExpireAt: far},
-		"ExpireAt":   {Kind: ExpireAt, ExpireAt: far},
-		"Persist":    {Kind: Persist},
-		"FlushAll":   {Kind: FlushAll},
-		"FBFAdd":     {Kind: FBFAdd, Keys: items, Object: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
-		"FBFReserve": {Kind: FBFReserve, Object: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
+		"CIncrBy":  {Kind: CIncrBy, ID: long('i'), Delta: math.MinInt64},
+		"CMIncrBy": {Kind: CMIncrBy, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}, ID: long('i')},
+		"CIncrEx": {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds,
+			Flags: Saturate | HasExpire, ExpireAt: far},
+		"and goes": {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds,
+			Flags: Saturate | HasExpire, ExpireAt: 1},
+		"IncrEx": {Kind: IncrEx, Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire,
+			ExpireAt: far},
+		"IncrBy":   {Kind: IncrBy, Delta: math.MinInt64},
+		"Set":      {Kind: Set, Delta: math.MinInt64, Flags: HasExpire, ExpireAt: far},
+		"MSet":     {Kind: MSet, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}},
+		"Del":      {Kind: Del, Keys: keys},
+		"GetDel":   {Kind: GetDel},
+		"GetEx":    {Kind: GetEx, Flags: HasExpire, ExpireAt: far},
+		"ExpireAt": {Kind: ExpireAt, ExpireAt: far},
+		"Persist":  {Kind: Persist},
+		"FlushAll": {Kind: FlushAll},
+		"FBFAdd": {Kind: FBFAdd, Keys: items,
+			Object: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
+		"FBFReserve": {Kind: FBFReserve,
+			Object: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
 		"FBFRefresh": {Kind: FBFRefresh},
 		"CMSInit":    {Kind: CMSInit, Object: &SketchOptions{Width: 12345, Depth: 7, Cell: 8}},
 		"CMSIncrBy":  {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
 		"CMSMerge":   {Kind: CMSMerge, Keys: keys, Deltas: []int64{2, 3}},
 		"BFReserve":  {Kind: BFReserve},
-		"BFCAdd":     {Kind: BFCAdd, ID: long('i'), Keys: items, Object: &BloomOptions{Error: 0.01, Capacity: 1, Expansion: 1}},
+		"BFCAdd": {Kind: BFCAdd, ID: long('i'), Keys: items,
+			Object: &BloomOptions{Error: 0.01, Capacity: 1, Expansion: 1}},
 		"CMSCIncrBy": {Kind: CMSCIncrBy, ID: long('i'), Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
 		"BFLoad":     {Kind: BFLoad, Delta: 145, Keys: [][]byte{bytes.Repeat([]byte{7}, 144)}},
 		"a header":   {Kind: BFLoad, Delta: 1, Keys: [][]byte{header}},
@@ -56,9 +62,10 @@ func TestLogRoom(t *testing.T) {
 	for was, before := range map[string][]Op{
 		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
 		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
-		"a sketch":  {{Kind: CMSInit, Object: &SketchOptions{Width: 1000, Depth: 3, Cell: 8}}, {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1, 2, 3}}, {Kind: ExpireAt, ExpireAt: far}},
-		"bits":      {{Kind: BFAdd, Keys: items[:1]}, {Kind: ExpireAt, ExpireAt: far}},
-		"nothing":   {},
+		"a sketch": {{Kind: CMSInit, Object: &SketchOptions{Width: 1000, Depth: 3, Cell: 8}},
+			{Kind: CMSIncrBy, Keys: items, Deltas: []int64{1, 2, 3}}, {Kind: ExpireAt, ExpireAt: far}},
+		"bits":    {{Kind: BFAdd, Keys: items[:1]}, {Kind: ExpireAt, ExpireAt: far}},
+		"nothing": {},
 	} {
 		for name, op := range write {
 			for _, gone := range []bool{false, true} {
@@ -81,7 +88,8 @@ func TestLogRoom(t *testing.T) {
 				}
 				used, room := loggedBy(t, s, op)
 				if logged[name] = logged[name] || used > 0; used > room {
-					t.Errorf("%s of what was %s (expired: %v) took %d bytes of the log, but reserved %d", name, was, gone, used, room)
+					t.Errorf("%s of what was %s (expired: %v) took %d bytes of the log, but reserved %d",
+						name, was, gone, used, room)
 				}
 			}
 		}
@@ -113,7 +121,8 @@ func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 	x.giveBackRoom()
 	x.wait()
 	must(t, s.CloseNow())
-	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir,
+		Fatal: func(error) {}})
 	must(t, err)
 	defer db.Close()
 	must(t, db.Log().Read(0, from, func(_ uint64, record []byte) error {
@@ -141,7 +150,8 @@ func TestKinds(t *testing.T) {
 		}
 		for i, k := range list {
 			if k.turn == nil || (k.is&writes != 0) != (k.entries > 0) {
-				t.Errorf("kind %d of type %d is not declared, or logs nothing although it writes, or the other way round", i, typ)
+				t.Errorf("kind %d of type %d is not declared, or logs nothing although it writes, or the "+
+					"other way round", i, typ)
 			}
 		}
 	}
@@ -172,7 +182,8 @@ func TestEntriesSayWhatWasAsked(t *testing.T) {
 	clock.step(2 * time.Second)
 	do(s, Op{Kind: removeExpired, Keys: keys})
 	must(t, s.CloseNow())
-	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir,
+		Fatal: func(error) {}})
 	must(t, err)
 	defer db.Close()
 	var got []string
@@ -180,7 +191,8 @@ func TestEntriesSayWhatWasAsked(t *testing.T) {
 		entries, _, err := readRecord(record)
 		for _, e := range entries {
 			if e.kind != entryCatalog && e.kind != entryCreate {
-				got = append(got, fmt.Sprintf("%d flags %02x type %d: %d to %d, clip %d, until %d", e.kind, uint8(e.flags), e.typ, e.delta, e.value, e.clip, max(e.expire-soon, -1)))
+				got = append(got, fmt.Sprintf("%d flags %02x type %d: %d to %d, clip %d, until %d", e.kind,
+					uint8(e.flags), e.typ, e.delta, e.value, e.clip, max(e.expire-soon, -1)))
 			}
 		}
 		return err

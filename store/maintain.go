@@ -91,7 +91,8 @@ func (s *Store) checkDisk() {
 		full = full || free < uint64(s.opts.MinFreeDisk)
 	}
 	if s.diskFull.Swap(full) != full {
-		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused", full)
+		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused",
+			full)
 	}
 }
 
@@ -308,7 +309,9 @@ func (s *Store) pruneTables() {
 	if len(drained) == 0 {
 		return
 	}
-	err := s.changeCatalog(drained, func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
+	err := s.changeCatalog(drained, func(c *catalog, at moment) (*catalog, error) {
+		return c.clone().prune(at.logged), nil
+	})
 	if err != nil {
 		s.log.Error("pruning tables failed", "error", err)
 	}

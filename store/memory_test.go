@@ -38,8 +38,10 @@ func TestMemoryPerID(t *testing.T) {
 		after, st := residentBytes(t), s.Stats()
 		after -= int64(st.Storage.MemTableSize) + st.Storage.BlockCacheSize
 		n := float64(info.Filter.Items)
-		t.Logf("%s, %.0f ids remembered: %.1f bytes of memory an id, of these %.1f filters and %.1f records; %.1f bytes of records on disk an id",
-			name, n, float64(after-before)/n, float64(st.FilterBytes)/n, float64(st.RecentBytes)/n, float64(st.RunBytes)/n)
+		t.Logf("%s, %.0f ids remembered: %.1f bytes of memory an id, of these %.1f filters and %.1f "+
+			"records; %.1f bytes of records on disk an id",
+			name, n, float64(after-before)/n, float64(st.FilterBytes)/n, float64(st.RecentBytes)/n,
+			float64(st.RunBytes)/n)
 		must(t, s.CloseNow())
 	}
 }

@@ -70,9 +70,11 @@ func TestMemoryUsageOfKinds(t *testing.T) {
 		t.Errorf("%+v", op)
 	}
 	incr(s, "k", 1)
-	do(s, Op{Kind: FBFReserve, Key: []byte("f"), Object: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 2, Refresh: 1 << 40}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("f"),
+		Object: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 2, Refresh: 1 << 40}})
 	k, f := memoryUsage(s, "k"), memoryUsage(s, "f")
-	if want := int64(s.partitions[Slot([]byte("f"))>>s.shift].objects["f"].object().bytes()); f.Value < want || f.Value > want+1000 || want < 3<<17 {
+	p := s.partitions[Slot([]byte("f"))>>s.shift]
+	if want := int64(p.objects["f"].object().bytes()); f.Value < want || f.Value > want+1000 || want < 3<<17 {
 		t.Errorf("a filter of %d bytes is said to need %d", want, f.Value)
 	}
 	do(s, Op{Kind: ExpireAt, Key: []byte("k"), ExpireAt: 1 << 60})

@@ -33,9 +33,10 @@ import (
 //	other   Vacate    the leader of the other one logs one entry. To redo it everything is forgotten, as by a
 //	                  FLUSHALL, and from then on nobody is answered there
 //
-// So between HandOver and Release the partition is answered for by nobody, and which of the two shards logs
-// Release, and which one Vacate, is decided elsewhere, once (package cluster: in the configuration). Both name the number, and change
-// nothing if the partition is held under another one by then: who decides may be late.
+// So between HandOver and Release the partition is answered for by nobody, and which of the two
+// shards logs Release, and which one Vacate, is decided elsewhere, once (package cluster: in the
+// configuration). Both name the number, and change nothing if the partition is held under another
+// one by then: who decides may be late.
 //
 // S alone says what a partition is, since a committed sequence is never given twice. So the
 // replicas may have got it from different ones of the source's, at different S0, in
@@ -302,7 +303,8 @@ func (m *Moving) Tail(behind uint64, most int) (piece []byte, last uint64, err e
 	case m.hold.Lost():
 		return nil, behind, moveError("the op log was needed for something else than partition %d", p.id)
 	case len(piece) == 0:
-		return nil, behind, moveError("entries %d to %d of partition %d were trimmed", last+1, committed, p.id)
+		return nil, behind, moveError("entries %d to %d of partition %d were trimmed", last+1, committed,
+			p.id)
 	}
 	return persistence.AppendSum(piece), last, nil
 }
@@ -320,9 +322,9 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 
 // HandOver refuses everything that is asked of a partition from now on, with ErrNotLeader, and
 // returns its last sequence once that is committed. It is logged, so that every later leader
-// refuses as well, until Release or Vacate. number, which is not 0, is that of the move. Only the leader can. It can be
-// repeated; a higher number takes the place of the one before, and one that is lower than any before is refused, also
-// after Release: ErrMove.
+// refuses as well, until Release or Vacate. number, which is not 0, is that of the move. Only the
+// leader can. It can be repeated; a higher number takes the place of the one before, and one that
+// is lower than any before is refused, also after Release: ErrMove.
 func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -354,11 +356,13 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 	return here.seq, here.wait()
 }
 
-// tooLow refuses a number below one under which the partition was held here before. Whoever asks for that move
-// does not know of the later one, and neither may the leader that would end it: right behind a start, both may
-// know an old configuration only. By that the partition may be deleted here, although it has come back since.
+// tooLow refuses a number below one under which the partition was held here before. Whoever asks
+// for that move does not know of the later one, and neither may the leader that would end it: right
+// behind a start, both may know an old configuration only. By that the partition may be deleted
+// here, although it has come back since.
 func (p *partition) tooLow(number uint64) error {
-	return moveError("partition %d was held under the number %d, which is higher than %d", p.id, p.number, number)
+	return moveError("partition %d was held under the number %d, which is higher than %d", p.id, p.number,
+		number)
 }
 
 // canHold returns why nothing can be logged of the partition, which is locked, be it held or not.
@@ -375,9 +379,10 @@ func (x *decider) canHold(p *partition) error {
 }
 
 // Release lets a partition be served again that is held under a number, and returns once that is
-// committed. One that is held under another number, or not at all, stays as it is. Tables that the other partitions have, and
-// this one has not, or has with other options, are changed in the same step, unless it knows a newer version: that
-// reaches them by SetTables. Only the leader can. It can be repeated. Errors: as SetTables'.
+// committed. One that is held under another number, or not at all, stays as it is. Tables that the
+// other partitions have, and this one has not, or has with other options, are changed in the same
+// step, unless it knows a newer version: that reaches them by SetTables. Only the leader can. It
+// can be repeated. Errors: as SetTables'.
 func (s *Store) Release(partition uint16, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -420,7 +425,8 @@ func (x *decider) release(p *partition, want *catalog) error {
 	return nil
 }
 
-// newestTables returns the newest catalogue of the other partitions, nil if there are none. While one is held the tables of all stay as they are.
+// newestTables returns the newest catalogue of the other partitions, nil if there are none. While
+// one is held the tables of all stay as they are.
 func (s *Store) newestTables(p *partition) (newest *catalog) {
 	for i := 1; i < len(s.partitions); i++ {
 		q := s.partitions[(int(p.id)+i)%len(s.partitions)]
@@ -452,7 +458,8 @@ func (s *Store) Handed(partition uint16) (number, last uint64) {
 	return p.handed, p.seq
 }
 
-// Adopted returns the sequence with which a partition has gone on here, 0 if another shard has it or it never moved.
+// Adopted returns the sequence with which a partition has gone on here, 0 if another shard has it
+// or it never moved.
 func (s *Store) Adopted(partition uint16) uint64 {
 	p := s.partitions[partition]
 	p.lock()
@@ -478,8 +485,8 @@ func (s *Store) LastOf(partition uint16) uint64 {
 	return p.seq
 }
 
-// Received returns with which sequence a partition is to go on that was received before and not adopted, such as
-// before a start: Resume takes it up. 0: there is none.
+// Received returns with which sequence a partition is to go on that was received before and not
+// adopted, such as before a start: Resume takes it up. 0: there is none.
 func (s *Store) Received(partition uint16) (to uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -502,10 +509,11 @@ func (s *Store) Vacant(partition uint16) bool {
 	return p.gone
 }
 
-// Vacate forgets a partition that another shard has, and that is held under a number here, 0: not held, and returns
-// once that is committed. From then on everything that is asked of it is refused with ErrNotLeader, until it is
-// adopted. Memory is freed at once; what is on disk goes with the next checkpoint. Only the
-// leader can. It can be repeated. ErrMove: it is held under another number.
+// Vacate forgets a partition that another shard has, and that is held under a number here, 0: not
+// held, and returns once that is committed. From then on everything that is asked of it is refused
+// with ErrNotLeader, until it is adopted. Memory is freed at once; what is on disk goes with the
+// next checkpoint. Only the leader can. It can be repeated. ErrMove: it is held under another
+// number.
 func (s *Store) Vacate(partition uint16, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {

@@ -115,7 +115,8 @@ func TestMoveTwice(t *testing.T) {
 	count := func(s *Store, n, want int64) {
 		t.Helper()
 		for i := range 20 {
-			if op := cincr(s, fmt.Sprint(w.key, i), fmt.Sprint(n), 1); op.Err != nil || !op.Applied || op.Value != want {
+			if op := cincr(s, fmt.Sprint(w.key, i), fmt.Sprint(n), 1); op.Err != nil || !op.Applied ||
+				op.Value != want {
 				t.Fatalf("%d, applied %v, %v; it should be %d", op.Value, op.Applied, op.Err, want)
 			}
 		}
@@ -152,7 +153,8 @@ func TestMoveTwice(t *testing.T) {
 	if left, err := fs.List("data/tmp"); err != nil || len(left) > 0 {
 		t.Errorf("a start leaves %v: %v", left, err)
 	}
-	if p, q := c.partitions[1], w.s[1].partitions[1]; p.seq != q.seq || p.digest() != q.digest() || p.seq < last {
+	if p, q := c.partitions[1], w.s[1].partitions[1]; p.seq != q.seq || p.digest() != q.digest() ||
+		p.seq < last {
 		t.Errorf("the replica is at entry %d, and should be at %d", p.seq, q.seq)
 	}
 	must(t, c.Lead())
@@ -187,7 +189,8 @@ func TestMoveIsWatched(t *testing.T) {
 	must(t, do(w.s[1], Op{Kind: Del, Keys: [][]byte{[]byte(w.key)}}).Err)
 	must(t, w.s[1].Snapshot())
 	w.move(1)
-	if same, _ := ifUnchanged(w.s[0], []string{w.key}, notes, Op{Kind: Set, Key: []byte(w.key), Delta: 1}); same {
+	if same, _ := ifUnchanged(w.s[0], []string{w.key}, notes,
+		Op{Kind: Set, Key: []byte(w.key), Delta: 1}); same {
 		t.Error("it is told that nothing has changed")
 	}
 }
@@ -198,7 +201,8 @@ func TestMoveBehind(t *testing.T) {
 	must(t, cincr(w.s[0], w.key, "1", 7).Err)
 	x := w.s[1].internal(w.s[1].partitions[1])
 	x.lock()
-	x.log(w.s[1].partitions[1], &entry{kind: entryJump, delta: int64(w.s[1].Meta().Incarnation), value: 1<<40 + 5})
+	x.log(w.s[1].partitions[1], &entry{kind: entryJump, delta: int64(w.s[1].Meta().Incarnation),
+		value: 1<<40 + 5})
 	must(t, x.finish())
 	before := w.s[1].LastOf(1)
 	w.move(0)
@@ -258,8 +262,9 @@ func TestMoveOldSnapshot(t *testing.T) {
 	wantOp(t, cincr(w.s[1], w.key, "behind", 1), 1, false)
 }
 
-// TestMoveHeld: between the hand-over and Release a partition is held in both shards, over a start and whoever leads. Who
-// releases or vacates it late, for a move that was taken back, changes nothing of the next one (G1, G2).
+// TestMoveHeld: between the hand-over and Release a partition is held in both shards, over a start
+// and whoever leads. Who releases or vacates it late, for a move that was taken back, changes
+// nothing of the next one (G1, G2).
 func TestMoveHeld(t *testing.T) {
 	w := newBothWays(t)
 	refuses := func(i int) {
@@ -331,8 +336,9 @@ func TestMoveHeld(t *testing.T) {
 	wantOp(t, cincr(w.s[1], w.key, "refused", 1), 3, true)
 }
 
-// TestMoveOfBefore: a partition went and came back. Whoever knows only of the first move, as right behind a start,
-// begins nothing of it again: by what was so then it would be deleted here, and there by what is so now (G2).
+// TestMoveOfBefore: a partition went and came back. Whoever knows only of the first move, as right
+// behind a start, begins nothing of it again: by what was so then it would be deleted here, and
+// there by what is so now (G2).
 func TestMoveOfBefore(t *testing.T) {
 	w := newBothWays(t)
 	move := func(from int, number uint64) {

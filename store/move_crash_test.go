@@ -44,7 +44,8 @@ func (c *moveCrash) openAt(fs vfs.FS, dir string) (*Store, error) {
 	l := new(proposals)
 	l.decided.L = &l.mu
 	s, err := Open(Options{
-		Dir: dir, FS: fs, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10, HotCounters: 128, Clock: c.clock.now, Seed: [16]byte{7},
+		Dir: dir, FS: fs, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10,
+		HotCounters: 128, Clock: c.clock.now, Seed: [16]byte{7},
 		Replicated: func(local *oplog.Log) Log { l.Log = local; return l },
 		Fatal:      func(err error) { panic(err) },
 	})
@@ -65,7 +66,8 @@ func (c *moveCrash) count(s *Store, times int) error {
 		if op.Err != nil {
 			return op.Err
 		}
-		do(s, Op{Kind: CMSIncrBy, Key: []byte("{" + c.key + "}cms"), Keys: [][]byte{[]byte(id)}, Deltas: []int64{1}})
+		do(s, Op{Kind: CMSIncrBy, Key: []byte("{" + c.key + "}cms"), Keys: [][]byte{[]byte(id)},
+			Deltas: []int64{1}})
 		c.mu.Lock()
 		c.counted[id] = op.Value
 		c.mu.Unlock()
@@ -83,13 +85,15 @@ func (c *moveCrash) keyOf(id string) string {
 }
 
 func newMoveCrash(t *testing.T) *moveCrash {
-	c := &moveCrash{t: t, clock: newFakeClock(), counted: make(map[string]int64), files: newMover(t, vfs.NewMem())}
+	c := &moveCrash{t: t, clock: newFakeClock(), counted: make(map[string]int64),
+		files: newMover(t, vfs.NewMem())}
 	var err error
 	c.peer, err = c.openAt(c.files.fs, "data")
 	must(t, err)
 	c.key = keysIn(c.peer)[1]
 	must(t, c.peer.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx, Window: time.Hour}))
-	must(t, do(c.peer, Op{Kind: CMSInit, Key: []byte("{" + c.key + "}cms"), Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
+	must(t, do(c.peer, Op{Kind: CMSInit, Key: []byte("{" + c.key + "}cms"),
+		Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
 	must(t, c.count(c.peer, 40))
 	must(t, c.peer.Snapshot())
 	must(t, c.count(c.peer, 20))
@@ -110,7 +114,8 @@ func (c *moveCrash) bring(s *Store, fs vfs.FS) error {
 		return err
 	}
 	defer out.Close()
-	err = errors.Join(fs.MkdirAll("received", 0o755), copyBetween(c.files.fs, "aside/"+out.Name, fs, "received/"+out.Name))
+	err = errors.Join(fs.MkdirAll("received", 0o755),
+		copyBetween(c.files.fs, "aside/"+out.Name, fs, "received/"+out.Name))
 	if err != nil {
 		return err
 	}
@@ -152,7 +157,8 @@ func (c *moveCrash) run(s *Store, fs vfs.FS) error {
 	if err := s.Vacate(1, 0); err != nil {
 		return err
 	}
-	if err := s.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx, Window: time.Hour}); err != nil {
+	if err := s.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx,
+		Window: time.Hour}); err != nil {
 		return err
 	}
 	if err := errors.Join(s.Snapshot(), c.bring(s, fs)); err != nil {
@@ -201,7 +207,8 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 	}
 	defer func() { s.CloseNow() }()
 	if len(s.Tables()) == 1 { // it was not much that was done
-		if err := s.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx, Window: time.Hour}); err != nil {
+		if err := s.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx,
+			Window: time.Hour}); err != nil {
 			return err
 		}
 	}
@@ -246,7 +253,8 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 		exact := len(id)%2 == 1
 		op := cincr(s, c.keyOf(id), id, 3)
 		if op.Err != nil || op.Applied || exact && op.Value != want {
-			return fmt.Errorf("id %s of %s answers %d, applied %v, %w; it was %d", id, c.keyOf(id), op.Value, op.Applied, op.Err, want)
+			return fmt.Errorf("id %s of %s answers %d, applied %v, %w; it was %d", id, c.keyOf(id), op.Value,
+				op.Applied, op.Err, want)
 		}
 	}
 	op := Op{Kind: CMSQuery, Key: []byte("{" + c.key + "}cms")}
@@ -305,7 +313,8 @@ func TestMovePowerLoss(t *testing.T) {
 			return
 		}
 		if err := c.judge(left, counted, stage); err != nil {
-			t.Errorf("power lost at file operation %d of %d, %d%% of what was not fsynced is left, stage %d: %v", at, total, percent, stage, err)
+			t.Errorf("power lost at file operation %d of %d, %d%% of what was not fsynced is left, "+
+				"stage %d: %v", at, total, percent, stage, err)
 		}
 	}
 	try(0, 0)

@@ -41,8 +41,10 @@ func TestMoveReceivedStays(t *testing.T) {
 	again, err := m.a.Export(1, "aside", 0, 1<<30) // which has the tail, too
 	must(t, err)
 	must(t, copyBetween(m.fsA, "aside/"+again.Name, m.fsB, "aside/"+again.Name))
-	if in, err = m.b.Receive(1, m.path); err != nil || again.Name != m.out.Name || in.Last() != again.From || again.From < m.last {
-		t.Fatalf("a file as of entry %d, which follows %d, ends at %d: %v", again.From, m.out.From, in.Last(), err)
+	if in, err = m.b.Receive(1, m.path); err != nil || again.Name != m.out.Name || in.Last() != again.From ||
+		again.From < m.last {
+		t.Fatalf("a file as of entry %d, which follows %d, ends at %d: %v", again.From, m.out.From, in.Last(),
+			err)
 	}
 	in.Close()
 	again, err = m.a.Export(1, "aside", m.out.To, 1<<30)

@@ -74,7 +74,8 @@ func TestMoveReplicas(t *testing.T) {
 			must(t, cincr(s, fmt.Sprintf("{%s}%d", key, i%50), fmt.Sprint(i), 2).Err)
 		}
 	}
-	must(t, do(a, Op{Kind: CMSInit, Key: []byte("{" + key + "}cms"), Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
+	must(t, do(a, Op{Kind: CMSInit, Key: []byte("{" + key + "}cms"),
+		Object: &SketchOptions{Width: 5000, Depth: 2}}).Err)
 	count(a, 0, 200)
 	must(t, a.Snapshot())
 	count(a, 200, 300)
@@ -113,7 +114,10 @@ func TestMoveReplicas(t *testing.T) {
 	receiveAndSay(t, b[1], l[1], logged)
 	receive(t, b[2], l[2], logged)
 	for i := 3; i < replicas; i++ {
-		if err := b[i].Follow(logged[0], func() { t.Error("an adoption is said to be applied that was not redone") }); !errors.Is(err, ErrNotReceived) {
+		if err := b[i].Follow(logged[0], func() {
+			t.Error("an adoption is said to be applied that was " +
+				"not redone")
+		}); !errors.Is(err, ErrNotReceived) {
 			t.Errorf("replica %d, without all of it, goes on: %v", i, err)
 		}
 	}
@@ -131,7 +135,8 @@ func TestMoveReplicas(t *testing.T) {
 		b[0].StopLeading(func() {})
 		must(t, b[i].Lead())
 		for id := range 350 {
-			if op := cincr(b[i], fmt.Sprintf("{%s}%d", key, id%50), fmt.Sprint(id), 2); op.Err != nil || op.Applied || op.Value != int64(2*(id/50+1)) {
+			if op := cincr(b[i], fmt.Sprintf("{%s}%d", key, id%50), fmt.Sprint(id), 2); op.Err != nil ||
+				op.Applied || op.Value != int64(2*(id/50+1)) {
 				t.Fatalf("replica %d: id %d answers %d, applied %v, %v", i, id, op.Value, op.Applied, op.Err)
 			}
 		}
@@ -290,10 +295,13 @@ func TestMoveHold(t *testing.T) {
 	if again, err := s.HandOver(1, 7); again != last || err != nil {
 		t.Errorf("again: %d, %v", again, err)
 	}
-	if number, at := s.Handed(1); number != 7 || at != last || s.partitions[1].committed.upTo() != last || s.LastOf(1) != last {
-		t.Errorf("handed over under %d at %d, returned %d, at %d, committed %d", number, at, last, s.LastOf(1), s.partitions[1].committed.upTo())
+	if number, at := s.Handed(1); number != 7 || at != last || s.partitions[1].committed.upTo() != last ||
+		s.LastOf(1) != last {
+		t.Errorf("handed over under %d at %d, returned %d, at %d, committed %d", number, at, last,
+			s.LastOf(1), s.partitions[1].committed.upTo())
 	}
-	for _, op := range []Op{{Kind: Get, Key: []byte(keys[1])}, {Kind: Del, Keys: [][]byte{[]byte(keys[0]), []byte(keys[1])}}, {Kind: FlushAll}} {
+	for _, op := range []Op{{Kind: Get, Key: []byte(keys[1])},
+		{Kind: Del, Keys: [][]byte{[]byte(keys[0]), []byte(keys[1])}}, {Kind: FlushAll}} {
 		if op = do(s, op); !errors.Is(op.Err, ErrNotLeader) {
 			t.Errorf("kind %d of a held partition answers %v", op.Kind, op.Err)
 		}
@@ -327,10 +335,12 @@ func TestMoveTables(t *testing.T) {
 	b, _ := testReplica(t, fsB, clock.now)
 	must(t, a.Lead())
 	must(t, b.Lead())
-	for _, o := range []TableOptions{{Name: "gone", Prefix: "gone:"}, {Name: "other", Prefix: "other:", Window: time.Minute}} {
+	for _, o := range []TableOptions{{Name: "gone", Prefix: "gone:"}, {Name: "other", Prefix: "other:",
+		Window: time.Minute}} {
 		must(t, a.CreateTable(o))
 	}
-	for _, o := range []TableOptions{{Name: "other", Prefix: "other:", Window: time.Hour}, {Name: "more", Prefix: "more:"}} {
+	for _, o := range []TableOptions{{Name: "other", Prefix: "other:", Window: time.Hour}, {Name: "more",
+		Prefix: "more:"}} {
 		must(t, b.CreateTable(o))
 	}
 	tag := "{" + keysIn(a)[1] + "}"
@@ -380,11 +390,13 @@ func newMoveToTry(t testing.TB) *moveToTry {
 	must(t, m.b.Lead())
 	must(t, m.b.Vacate(1, 0))
 	m.key = keysIn(m.a)[1]
-	must(t, do(m.a, Op{Kind: BFAdd, Key: []byte("{" + m.key + "}bf"), Keys: [][]byte{{1}}, Object: &BloomOptions{Error: 0.01, Capacity: 10, Expansion: 2}}).Err)
+	must(t, do(m.a, Op{Kind: BFAdd, Key: []byte("{" + m.key + "}bf"), Keys: [][]byte{{1}},
+		Object: &BloomOptions{Error: 0.01, Capacity: 10, Expansion: 2}}).Err)
 	for i := range 30 {
 		must(t, cincr(m.a, fmt.Sprintf("{%s}%d", m.key, i), fmt.Sprint(i), 1).Err)
 	}
-	must(t, do(m.a, Op{Kind: ExpireAt, Key: fmt.Appendf(nil, "{%s}%d", m.key, 3), ExpireAt: m.a.WallTime() + 1e6}).Err)
+	must(t, do(m.a, Op{Kind: ExpireAt, Key: fmt.Appendf(nil, "{%s}%d", m.key, 3), ExpireAt: m.a.WallTime() +
+		1e6}).Err)
 	var err error
 	m.out, err = m.a.Export(1, "aside", 0, 1<<30)
 	must(t, err)
@@ -479,7 +491,8 @@ func TestMoveElsewhere(t *testing.T) {
 func TestMoveTailIsChecked(t *testing.T) {
 	m := newMoveToTry(t)
 	section := func(partition uint16, seq uint64, e entry) []byte {
-		return persistence.AppendSum(oplog.AppendSection(nil, partition, seq, e.appendTo(beginSection(nil, moment{logged: 1, wall: 1}))))
+		return persistence.AppendSum(oplog.AppendSection(nil, partition, seq,
+			e.appendTo(beginSection(nil, moment{logged: 1, wall: 1}))))
 	}
 	key, other, from := []byte(m.key), []byte(keysIn(m.a)[2]), m.out.From
 	for name, bad := range map[string][]byte{
@@ -514,7 +527,8 @@ func TestMoveTailIsChecked(t *testing.T) {
 	}
 	must(t, in.Append(m.piece))
 	must(t, in.Append(m.piece)) // known
-	for _, err := range []error{adopt(m.b, 1, m.out.To, m.last+1), adopt(m.b, 1, m.out.To+moveStep, m.last), adopt(m.b, 2, m.out.To, m.last)} {
+	for _, err := range []error{adopt(m.b, 1, m.out.To, m.last+1), adopt(m.b, 1, m.out.To+moveStep, m.last),
+		adopt(m.b, 2, m.out.To, m.last)} {
 		if !errors.Is(err, ErrNotReceived) {
 			t.Errorf("something else than what has come: %v", err)
 		}

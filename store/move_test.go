@@ -141,7 +141,8 @@ func (m *moveModel) both(op Op) {
 	want, got := do(m.plain, op), do(s, op)
 	want.run, got.run = opRun{}, opRun{}
 	if fmt.Sprint(got.Err) != fmt.Sprint(want.Err) || want.Err == nil && !reflect.DeepEqual(got, want) {
-		m.t.Fatalf("kind %d of %q %q in partition %d: %+v, and it should be %+v", op.Kind, op.Key, op.ID, partition, got, want)
+		m.t.Fatalf("kind %d of %q %q in partition %d: %+v, and it should be %+v", op.Kind, op.Key, op.ID,
+			partition, got, want)
 	}
 	if m.n++; m.n%7 == 0 {
 		if refused := do(other, op); !errors.Is(refused.Err, ErrNotLeader) {
@@ -168,10 +169,12 @@ func (m *moveModel) step() {
 	case 4, 5, 6:
 		idempotent(Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "a:k%d", k), ID: id, Delta: int64(k)})
 	case 7:
-		idempotent(Op{Kind: CIncrEx, Key: key("bounded"), ID: id, Delta: int64(k), Deltas: []int64{0, 500}, Flags: Saturate})
+		idempotent(Op{Kind: CIncrEx, Key: key("bounded"), ID: id, Delta: int64(k), Deltas: []int64{0, 500},
+			Flags: Saturate})
 	case 8:
 		tag := fmt.Sprintf("{%d}", k%20)
-		idempotent(Op{Kind: CMIncrBy, ID: id, Keys: [][]byte{[]byte(tag + "x"), []byte(tag + "y")}, Deltas: []int64{1, int64(k)}})
+		idempotent(Op{Kind: CMIncrBy, ID: id, Keys: [][]byte{[]byte(tag + "x"), []byte(tag + "y")},
+			Deltas: []int64{1, int64(k)}})
 	case 9:
 		idempotent(Op{Kind: CIncrBy, Key: key("at"), ID: id, Delta: 1, At: wall, Flags: HasAt})
 	case 10:
@@ -187,7 +190,8 @@ func (m *moveModel) step() {
 	case 15:
 		m.both(Op{Kind: FBFAdd, Key: key("fbf")[:4], Keys: [][]byte{item}})
 	case 16:
-		m.both(Op{Kind: BFAdd, Key: key("bf")[:3], Keys: [][]byte{item}, Object: &BloomOptions{Error: 0.001, Capacity: 1000, Expansion: 2}})
+		m.both(Op{Kind: BFAdd, Key: key("bf")[:3], Keys: [][]byte{item},
+			Object: &BloomOptions{Error: 0.001, Capacity: 1000, Expansion: 2}})
 	case 17:
 		m.both(Op{Kind: CMSInit, Key: key("cms")[:4], Object: &SketchOptions{Width: 5000, Depth: 3}})
 	case 18, 19:
@@ -203,7 +207,9 @@ func (m *moveModel) step() {
 		case 0:
 			m.all(func(s *Store) error { return do(s, Op{Kind: FlushAll}).Err })
 		case 1, 2:
-			m.all(func(s *Store) error { return s.CreateTable(TableOptions{Name: "t", Prefix: "k1", Window: time.Hour}) })
+			m.all(func(s *Store) error {
+				return s.CreateTable(TableOptions{Name: "t", Prefix: "k1", Window: time.Hour})
+			})
 		case 3, 4:
 			window := time.Duration(30+k) * time.Minute
 			m.all(func(s *Store) error { return s.AlterTable("t", TableChange{Window: &window}) })
@@ -232,7 +238,8 @@ func (m *moveModel) compare() {
 	}
 	var keys []string
 	for i := range 300 {
-		keys = append(keys, fmt.Sprint("k", i), fmt.Sprint("a:k", i), fmt.Sprint("bounded", i%60), fmt.Sprint("at", i%60))
+		keys = append(keys, fmt.Sprint("k", i), fmt.Sprint("a:k", i), fmt.Sprint("bounded", i%60),
+			fmt.Sprint("at", i%60))
 	}
 	for i := range 10 {
 		keys = append(keys, fmt.Sprint("fbf", i), fmt.Sprint("bf", i), fmt.Sprint("cms", i))

@@ -287,7 +287,8 @@ func (in *Incoming) check(record []byte) error {
 		case err != nil:
 			return err
 		case partition != in.p.id:
-			return fmt.Errorf("%w: a section of partition %d in the tail of %d", errCorruptEntry, partition, in.p.id)
+			return fmt.Errorf("%w: a section of partition %d in the tail of %d", errCorruptEntry, partition,
+				in.p.id)
 		case seq < next && end < next:
 			return nil // it is known
 		case seq != next:
@@ -341,13 +342,13 @@ func (in *Incoming) is(a adoption) bool {
 	return !q.missesPages() && q.digest() == a.digest
 }
 
-// Adopt lets what was received go on as a partition of this shard, from the last sequence
-// that the source has given, with the sequence to (Moving.To); and returns once that is
-// committed and its rows are there. It is held under the number of the move, which is not 0, until Release or Vacate.
-// Only the leader can; the other replicas, which redo it, must have received the
-// same. It can be repeated, so that a later leader ends what another one has left
-// undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come. ErrMove: the number is
-// lower than one under which the partition was held here before.
+// Adopt lets what was received go on as a partition of this shard, from the last sequence that the
+// source has given, with the sequence to (Moving.To); and returns once that is committed and its
+// rows are there. It is held under the number of the move, which is not 0, until Release or Vacate.
+// Only the leader can; the other replicas, which redo it, must have received the same. It can be
+// repeated, so that a later leader ends what another one has left undone; last counts for nothing
+// then. ErrNotReceived: not all up to that sequence has come. ErrMove: the number is lower than one
+// under which the partition was held here before.
 func (s *Store) Adopt(partition uint16, to, last, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -427,7 +428,8 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 	a, err := decodeAdoption(e.id)
 	to := uint64(e.value)
 	if err == nil && (e.value <= int64(seq) || a.last >= to) {
-		err = fmt.Errorf("%w: entry %d of another shard goes on with %d, behind %d", errCorruptEntry, a.last, to, seq)
+		err = fmt.Errorf("%w: entry %d of another shard goes on with %d, behind %d", errCorruptEntry, a.last,
+			to, seq)
 	}
 	if err != nil {
 		return err
@@ -450,7 +452,8 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 		in.begin()
 		if err := in.load(nil); err != nil || !in.is(a) {
 			in.release()
-			return errors.Join(fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, a.last), err)
+			return errors.Join(fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, a.last),
+				err)
 		}
 	}
 	number := p.number

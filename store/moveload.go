@@ -82,7 +82,8 @@ func (l *moveLoader) each(kind persistence.MovedKind, fn func() error) error {
 }
 
 func (l *moveLoader) load() error {
-	for _, step := range []func() error{l.next, l.header, l.state, l.filters, l.pages, l.rows, l.expiries, l.tables.Finish, l.readRuns} {
+	for _, step := range []func() error{l.next, l.header, l.state, l.filters, l.pages, l.rows, l.expiries,
+		l.tables.Finish, l.readRuns} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -116,7 +117,8 @@ func (l *moveLoader) state() error {
 	q, from := l.shadow, l.shadow.seq
 	state, err := q.setState(l.item.Value)
 	if err == nil && (state.seq != from || state.records != from || state.gone) {
-		err = fmt.Errorf("%w: a state as of entry %d, with records to %d, and not of %d", errCorruptEntry, state.seq, state.records, from)
+		err = fmt.Errorf("%w: a state as of entry %d, with records to %d, and not of %d", errCorruptEntry,
+			state.seq, state.records, from)
 	}
 	if err == nil {
 		err = l.next()
@@ -161,7 +163,8 @@ func (l *moveLoader) filters() error {
 	}
 	if loaded.seq != q.seq {
 		loaded.release()
-		return fmt.Errorf("%w: a snapshot as of entry %d, with a state as of %d", errCorruptEntry, loaded.seq, q.seq)
+		return fmt.Errorf("%w: a snapshot as of entry %d, with a state as of %d", errCorruptEntry, loaded.seq,
+			q.seq)
 	}
 	q.adopt(loaded)
 	return nil
@@ -190,7 +193,8 @@ func (l *moveLoader) rows() error {
 	return l.each(persistence.MovedRow, func() error {
 		k := l.item.Row
 		if k.Position() != q.hashes.position(k.Key) {
-			return fmt.Errorf("%w: the row of key %q lies where that key does not belong", errCorruptEntry, k.Key)
+			return fmt.Errorf("%w: the row of key %q lies where that key does not belong", errCorruptEntry,
+				k.Key)
 		}
 		row, err := decodeRow(l.item.Value)
 		if err != nil || row.seq <= q.floor {
@@ -233,9 +237,11 @@ func (l *moveLoader) readRun() error {
 		case err != nil:
 			return err
 		case l.p.hashes.ids.Hash(r.Key, r.ID) != l.item.Hash || !l.p.owns(Slot(r.Key)):
-			return fmt.Errorf("%w: the record of key %q lies where it does not belong", errCorruptEntry, r.Key)
+			return fmt.Errorf("%w: the record of key %q lies where it does not belong", errCorruptEntry,
+				r.Key)
 		case l.item.Seq < from.FirstSeq || l.item.Seq > from.LastSeq:
-			return fmt.Errorf("%w: the record of key %q is of entry %d, outside its run's %d to %d", errCorruptEntry, r.Key, l.item.Seq, from.FirstSeq, from.LastSeq)
+			return fmt.Errorf("%w: the record of key %q is of entry %d, outside its run's %d to %d",
+				errCorruptEntry, r.Key, l.item.Seq, from.FirstSeq, from.LastSeq)
 		}
 		return w.Add(l.item.Hash, l.item.Seq, l.item.Value)
 	})

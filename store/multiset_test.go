@@ -20,7 +20,8 @@ func TestMSet(t *testing.T) {
 	clock, _ := s.look()
 	do(s, Op{Kind: Set, Key: []byte("a"), Delta: 1, Flags: HasExpire, ExpireAt: clock + 1_000_000})
 	do(s, Op{Kind: FBFReserve, Key: []byte("filter")})
-	if op := do(s, Op{Kind: MSet, Keys: keysOf("a", "b", "filter", "b"), Deltas: []int64{5, 6, 7, 8}}); op.Err != nil || !op.Applied {
+	if op := do(s, Op{Kind: MSet, Keys: keysOf("a", "b", "filter", "b"),
+		Deltas: []int64{5, 6, 7, 8}}); op.Err != nil || !op.Applied {
 		t.Fatalf("MSET: %+v", op)
 	}
 	for key, want := range map[string]int64{"a": 5, "b": 8, "filter": 7} {
@@ -35,7 +36,8 @@ func TestMSet(t *testing.T) {
 		t.Errorf("DBSIZE %d", n)
 	}
 	before := s.Stats().Entries
-	if op := do(s, Op{Kind: MSet, Flags: NX, Keys: keysOf("new", "b"), Deltas: []int64{1, 1}}); op.Err != nil || op.Applied {
+	if op := do(s, Op{Kind: MSet, Flags: NX, Keys: keysOf("new", "b"),
+		Deltas: []int64{1, 1}}); op.Err != nil || op.Applied {
 		t.Errorf("MSETNX of an existing key: %+v", op)
 	}
 	if op := do(s, Op{Kind: MSet, Keys: keysOf("new"), Deltas: nil}); !errors.Is(op.Err, ErrOption) {
@@ -44,7 +46,8 @@ func TestMSet(t *testing.T) {
 	if after := s.Stats().Entries; after != before {
 		t.Errorf("refused, but %d entries were logged", after-before)
 	}
-	if op := do(s, Op{Kind: MSet, Flags: NX, Keys: keysOf("new", "new"), Deltas: []int64{1, 2}}); !op.Applied {
+	if op := do(s,
+		Op{Kind: MSet, Flags: NX, Keys: keysOf("new", "new"), Deltas: []int64{1, 2}}); !op.Applied {
 		t.Errorf("MSETNX of a new key: %+v", op)
 	}
 	if v, _ := get(s, "new"); v != 2 {

@@ -130,7 +130,8 @@ func (x *decider) changeObject(r *ref, what []byte, hash uint64) {
 	x.log(r.p, &entry{kind: entryChange, typ: r.c.kind, key: r.key, id: what, c: r.c, hash: hash})
 }
 
-// changed returns the key of an object that an entry changes; nil if memory has that already, or lost the object with its snapshots.
+// changed returns the key of an object that an entry changes; nil if memory has that already, or
+// lost the object with its snapshots.
 func (p *partition) changed(e *entry, seq uint64) (*counter, error) {
 	c := e.c
 	switch {

@@ -15,13 +15,15 @@ func TestObjectsLeaveHalfToTables(t *testing.T) {
 	const limit = 4 << 20
 	for name, create := range map[string]func(key []byte) Op{
 		"BF": func(key []byte) Op {
-			return Op{Kind: BFReserve, Key: key, Object: &BloomOptions{Error: 0.01, Capacity: 100_000, Expansion: 2}}
+			return Op{Kind: BFReserve, Key: key,
+				Object: &BloomOptions{Error: 0.01, Capacity: 100_000, Expansion: 2}}
 		},
 		"CMS": func(key []byte) Op {
 			return Op{Kind: CMSInit, Key: key, Object: &SketchOptions{Width: 10_000, Depth: 5, Cell: 4}}
 		},
 		"FBF": func(key []byte) Op {
-			return Op{Kind: FBFReserve, Key: key, Object: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 1, Refresh: time.Minute}}
+			return Op{Kind: FBFReserve, Key: key,
+				Object: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 1, Refresh: time.Minute}}
 		},
 		"FBF that grows": func(key []byte) Op {
 			op := Op{Kind: FBFAdd, Key: []byte("f")}
@@ -41,7 +43,8 @@ func TestObjectsLeaveHalfToTables(t *testing.T) {
 					for _, f := range op.Fulls {
 						full = full || f
 					}
-					if op.Err != nil && !errors.Is(op.Err, ErrOutOfMemory) && op.Err != ErrBloomMemory && op.Err != ErrSketchMemory {
+					if op.Err != nil && !errors.Is(op.Err, ErrOutOfMemory) && op.Err != ErrBloomMemory &&
+						op.Err != ErrSketchMemory {
 						t.Fatal(op.Err)
 					}
 					if op.Err != nil || full {
@@ -67,7 +70,8 @@ func TestObjectsLeaveHalfToTables(t *testing.T) {
 			if now := s.pool.objects.Load(); now != has {
 				t.Errorf("objects have %d bytes after a start, %d before", now, has)
 			}
-			if do(s, Op{Kind: TypeOf, Key: []byte("key0-0")}).Type == TypeNone && do(s, Op{Kind: TypeOf, Key: []byte("f")}).Type == TypeNone {
+			if do(s, Op{Kind: TypeOf, Key: []byte("key0-0")}).Type == TypeNone &&
+				do(s, Op{Kind: TypeOf, Key: []byte("f")}).Type == TypeNone {
 				t.Error("an object is not served")
 			}
 			if !refused(1) || s.pool.objects.Load() != has {

@@ -248,7 +248,8 @@ func (b *Batch) Memory() int {
 // place: a literal would be made on the stack first, and copying it would wait
 // for the stores that made it.
 func (op *Op) reset(k Kind) {
-	keys, deltas, values, founds, fulls := op.Keys[:0], op.Deltas[:0], op.Values[:0], op.Founds[:0], op.Fulls[:0]
+	keys, deltas, values := op.Keys[:0], op.Deltas[:0], op.Values[:0]
+	founds, fulls := op.Founds[:0], op.Fulls[:0]
 	*op = Op{}
 	op.Kind, op.Keys, op.Deltas, op.Values, op.Founds, op.Fulls = k, keys, deltas, values, founds, fulls
 }

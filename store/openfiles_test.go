@@ -52,7 +52,8 @@ func (c countingFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) 
 
 func (c countingFS) OpenDir(name string) (vfs.File, error) { return c.count(c.FS.OpenDir(name)) }
 
-func (c countingFS) OpenReadWrite(name string, w vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+func (c countingFS) OpenReadWrite(name string, w vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File,
+	error) {
 	return c.count(c.FS.OpenReadWrite(name, w, opts...))
 }
 
@@ -71,7 +72,9 @@ func TestFewOpenFiles(t *testing.T) {
 	const tables, rounds, openFiles = 40, 30, persistence.MinOpenFiles
 	fs := countingFS{FS: vfs.NewMem(), open: new(atomic.Int64), peak: new(atomic.Int64), most: openFiles}
 	change := func(o *Options) {
-		o.FS, o.OpenFiles, o.Partitions, o.RecordMemory, o.HotCounters, o.Fsync = fs, openFiles, 16, 1, 256, No
+		o.FS, o.OpenFiles = fs, openFiles
+		o.Partitions, o.RecordMemory = 16, 1
+		o.HotCounters, o.Fsync = 256, No
 	}
 	s := testStore(t, change)
 	for i := range tables {

@@ -29,7 +29,8 @@ func TestWriteBackGivesWay(t *testing.T) {
 		t.Errorf("gave way %d times, not %d", times, want)
 	}
 	times = 0
-	for _, hurry := range []func(*Store){func(s *Store) { s.late.Store(true) }, func(s *Store) { s.behind.Store(true) }} {
+	for _, hurry := range []func(*Store){func(s *Store) { s.late.Store(true) },
+		func(s *Store) { s.behind.Store(true) }} {
 		c := checkpoint{s: new(Store)} // in which nothing looks how late it is
 		hurry(c.s)
 		c.giveWay()

@@ -75,7 +75,8 @@ func (o *paged) upkeep(x *decider, r *ref) error {
 	if !ok {
 		return nil
 	}
-	for n, now := 0, x.at(r.p).logged; x.err == nil && (f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
+	for n, now := 0, x.at(r.p).logged; x.err == nil &&
+		(f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
 		if err := x.reserveMore(eventRoom + len(r.key)); err != nil {
 			return err
 		}
@@ -141,8 +142,9 @@ func (p *partition) endPages(o object) {
 	}
 }
 
-// loadPages reads the pages of the objects that a snapshot has brought. An object of which one
-// is refused becomes unreadable. The next checkpoint deletes the pages of others. pages calls fn for all of them.
+// loadPages reads the pages of the objects that a snapshot has brought. An object of which one is
+// refused becomes unreadable. The next checkpoint deletes the pages of others. pages calls fn for
+// all of them.
 func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error) error {
 	keys := make(map[uint64]*counter)
 	for _, c := range p.objects {

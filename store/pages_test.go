@@ -64,7 +64,8 @@ func TestCheckpointWritesDirtyPages(t *testing.T) {
 	if s.partitions[0].saving.state.seq != size || len(pagesOnDisk(t, s)) != 2*4+1 {
 		t.Error("pages were written though nothing has changed")
 	}
-	for _, away := range []Op{{Kind: Del, Keys: [][]byte{[]byte("s")}}, {Kind: FlushAll}, {Kind: Set, Key: []byte("s")}, {Kind: ExpireAt, Key: []byte("s"), ExpireAt: 1}} {
+	for _, away := range []Op{{Kind: Del, Keys: [][]byte{[]byte("s")}}, {Kind: FlushAll},
+		{Kind: Set, Key: []byte("s")}, {Kind: ExpireAt, Key: []byte("s"), ExpireAt: 1}} {
 		do(s, Op{Kind: Del, Keys: [][]byte{[]byte("s")}})
 		must(t, newSketch(s, "s", SketchOptions{Width: 1 << 20, Depth: 4}))
 		addItems(s, "s", "a", 1)
@@ -245,12 +246,15 @@ func TestUnfinishedFragments(t *testing.T) {
 // are refused. Check names it, and finds pages that belong to nobody or are newer than the log.
 func TestPagesAreChecked(t *testing.T) {
 	for what, spoil := range map[string]func(b *persistence.Changes, object, seq uint64){
-		"its pages are missing": func(b *persistence.Changes, object, seq uint64) { b.DropPages(0, object, object) },
+		"its pages are missing": func(b *persistence.Changes, object, seq uint64) {
+			b.DropPages(0, object, object)
+		},
 		"belong to no key": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object - 1, Seq: seq})
 		},
 		"the log ends": func(b *persistence.Changes, object, seq uint64) {
-			b.PutPage(0, persistence.Page{Object: object, Number: 1, Seq: seq + 1, Content: make([]byte, 800)})
+			b.PutPage(0,
+				persistence.Page{Object: object, Number: 1, Seq: seq + 1, Content: make([]byte, 800)})
 		},
 		"beyond the end": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object, Number: 2, Seq: seq, Content: make([]byte, 800)})
@@ -259,7 +263,8 @@ func TestPagesAreChecked(t *testing.T) {
 			b.PutPage(0, persistence.Page{Object: object, Seq: seq, Content: []byte{0, 0}})
 		},
 		"older than its object": func(b *persistence.Changes, object, seq uint64) {
-			b.PutPage(0, persistence.Page{Object: object, Number: 1, Seq: object - 1, Content: make([]byte, 800)})
+			b.PutPage(0,
+				persistence.Page{Object: object, Number: 1, Seq: object - 1, Content: make([]byte, 800)})
 		},
 	} {
 		fs := vfs.NewMem()
@@ -276,7 +281,8 @@ func TestPagesAreChecked(t *testing.T) {
 		if must(t, err); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].What, what) {
 			t.Errorf("%s: %v", what, r.Problems)
 		}
-		opened, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1})
+		opened, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, SnapshotInterval: -1,
+			MinFreeDisk: -1})
 		switch what {
 		case "belong to no key": // it goes
 			must(t, err)
@@ -290,7 +296,8 @@ func TestPagesAreChecked(t *testing.T) {
 			must(t, opened.CloseNow())
 		default:
 			must(t, err)
-			if op := do(opened, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) || !strings.Contains(op.Err.Error(), what) {
+			if op := do(opened, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err,
+				ErrUnreadable) || !strings.Contains(op.Err.Error(), what) {
 				t.Errorf("%s: %v", what, op.Err)
 			}
 			must(t, opened.CloseNow())
@@ -307,7 +314,8 @@ func TestPagesWaitForTheCommit(t *testing.T) {
 		x := s.internal(p)
 		x.lock()
 		c := p.objects["s"]
-		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, new(sketch.CountMin).AppendPairs(nil, keysOf("a"), []int64{3}), 0)
+		x.changeObject(&ref{key: []byte("s"), p: p, c: c},
+			new(sketch.CountMin).AppendPairs(nil, keysOf("a"), []int64{3}), 0)
 		x.apply()
 		x.unlock()
 		checkpoint := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}

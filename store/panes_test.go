@@ -25,7 +25,8 @@ func TestWindowedSketch(t *testing.T) {
 		}
 		s := open()
 		const window, past = 10_000, 4
-		o := SketchOptions{Width: 20_000, Depth: 2, Cell: []uint64{0, 2, 8}[seed%3], Window: window, Past: past}
+		o := SketchOptions{Width: 20_000, Depth: 2,
+			Cell: []uint64{0, 2, 8}[seed%3], Window: window, Past: past}
 		must(t, newSketch(s, "s", o))
 		type increment struct{ at, n int64 }
 		made := make(map[string][]increment)
@@ -69,7 +70,8 @@ func TestWindowedSketch(t *testing.T) {
 				must(t, addItems(s, "s", pairs...).Err)
 				now := logged()
 				for i := 0; i < len(pairs); i += 2 {
-					made[pairs[i].(string)] = append(made[pairs[i].(string)], increment{now, int64(pairs[i+1].(int))})
+					made[pairs[i].(string)] = append(made[pairs[i].(string)],
+						increment{now, int64(pairs[i+1].(int))})
 				}
 			}
 			s.refreshDue(s.partitions[0])
@@ -85,12 +87,17 @@ func TestWindowedSketch(t *testing.T) {
 					}
 				}
 				count[0], count[1] = count[0]+least, count[1]+most
-				if got := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf(item)}).Values[0]; got < least || got > most {
-					t.Fatalf("seed %d, step %d: %s is %d instead of %d to %d", seed, step, item, got, least, most)
+				if got := do(s,
+					Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf(item)}).Values[0]; got < least ||
+					got > most {
+					t.Fatalf("seed %d, step %d: %s is %d instead of %d to %d", seed, step, item, got, least,
+						most)
 				}
 			}
-			if got := do(s, Op{Kind: CMSInfo, Key: []byte("s")}).Object.(*SketchInfo).Count; got < count[0] || got > count[1] {
-				t.Fatalf("seed %d, step %d: the count is %d instead of %d to %d", seed, step, got, count[0], count[1])
+			if got := do(s, Op{Kind: CMSInfo, Key: []byte("s")}).Object.(*SketchInfo).Count; got < count[0] ||
+				got > count[1] {
+				t.Fatalf("seed %d, step %d: the count is %d instead of %d to %d", seed, step, got, count[0],
+					count[1])
 			}
 		}
 	}
@@ -150,7 +157,8 @@ func TestWindowedMerge(t *testing.T) {
 	must(t, newSketch(s, "s", SketchOptions{Width: 100, Depth: 2}))
 	must(t, addItems(s, "w", "a", 4, "b", 5).Err)
 	must(t, mergeSketch(s, "s", []string{"w", "s"}, []int64{2, 1}))
-	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a", "b")}); op.Values[0] != 8 || op.Values[1] != 10 {
+	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a", "b")}); op.Values[0] != 8 ||
+		op.Values[1] != 10 {
 		t.Error(op.Values)
 	}
 	if err := mergeSketch(s, "w", []string{"s"}, []int64{1}); !errors.Is(err, ErrSketchWindow) {
@@ -159,7 +167,8 @@ func TestWindowedMerge(t *testing.T) {
 	if op := do(s, Op{Kind: CMSInner, Keys: keysOf("w", "s")}); op.Value != 4*8+5*10 {
 		t.Error(op.Value, op.Err)
 	}
-	for _, o := range []SketchOptions{{Width: 1, Depth: 1, Window: 5}, {Width: 1, Depth: 1, Past: 5}, {Width: 1, Depth: 1, Window: 5, Past: 65},
+	for _, o := range []SketchOptions{{Width: 1, Depth: 1, Window: 5}, {Width: 1, Depth: 1,
+		Past: 5}, {Width: 1, Depth: 1, Window: 5, Past: 65},
 		{Width: 1, Depth: 1, Window: sketch.MaxWindow + 1, Past: 1}} {
 		if err := newSketch(s, "n", o); !errors.Is(err, ErrSketchOptions) {
 			t.Error(o, err)

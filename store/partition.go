@@ -44,7 +44,8 @@ type partition struct {
 	regionIncarnation uint64    // Options.RegionIncarnation, of a replica
 	taking            taking    // of other regions' logs (take.go)
 	incoming          *Incoming // what is to take its place, until that is on disk (movein.go)
-	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets), since the process began; nil: none was.
+	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets),
+	// since the process began; nil: none was.
 	dropped []uint64
 }
 
@@ -65,18 +66,19 @@ type views struct {
 	unreadable  int                 // … that cannot be read
 	spoiled     int                 // … of these, how many became so in this process
 	catalog     *catalog
-	floor       uint64              // the last FLUSHALL: what is missing rests on it
-	deadObjects []uint64            // objects whose pages are to be deleted (pages.go)
-	fragments   fragments           // of a change that is not finished (fragments.go)
-	flushDue    bool                // what it deletes is still on disk, and nothing newer is that memory lacks
-	adopted     uint64              // the sequence with which it went on in this shard; 0: it began here
-	gone        bool                // another shard has it: it is empty, and nobody is answered
-	handed      uint64              // it is being handed over, under this number; 0: it is not
-	number      uint64              // the highest under which it was ever held here; 0: it was not
-	movedRows   *persistence.Tables // its rows, until they are ingested
-	regions     *regions            // nil: it is no member of regions
-	end         logEnd              // of its last section, if a member logged it since the store was opened
-	ended       ended               // keys of which something can be dropped (regiondrop.go)
+	floor       uint64    // the last FLUSHALL: what is missing rests on it
+	deadObjects []uint64  // objects whose pages are to be deleted (pages.go)
+	fragments   fragments // of a change that is not finished (fragments.go)
+	// what it deletes is still on disk, and nothing newer is that memory lacks
+	flushDue  bool
+	adopted   uint64              // the sequence with which it went on in this shard; 0: it began here
+	gone      bool                // another shard has it: it is empty, and nobody is answered
+	handed    uint64              // it is being handed over, under this number; 0: it is not
+	number    uint64              // the highest under which it was ever held here; 0: it was not
+	movedRows *persistence.Tables // its rows, until they are ingested
+	regions   *regions            // nil: it is no member of regions
+	end       logEnd              // of its last section, if a member logged it since the store was opened
+	ended     ended               // keys of which something can be dropped (regiondrop.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }
@@ -119,7 +121,8 @@ type marks struct {
 	rebuilt bool
 }
 
-func newPartition(id uint16, count int, h *hashes, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
+func newPartition(id uint16, count int, h *hashes, hotLimit int, pool *memoryPool,
+	db *persistence.DB) *partition {
 	p := &partition{id: id, count: count, hashes: h, pool: pool, db: db}
 	p.views = newViews(count, hotLimit)
 	p.seen = seen.New(id, &p.mu, db)
@@ -157,9 +160,9 @@ func (p *partition) lockNow() bool {
 	return true
 }
 
-// logged returns the last sequence that was given. What is durable, and known to others, may be ahead of the commit
-// mark: the entries of a batch are told together once the first one is committed, and the mark may have come to that by
-// another batch, which has seen no more.
+// logged returns the last sequence that was given. What is durable, and known to others, may be
+// ahead of the commit mark: the entries of a batch are told together once the first one is
+// committed, and the mark may have come to that by another batch, which has seen no more.
 func (p *partition) logged() uint64 {
 	p.lock()
 	defer p.mu.Unlock()

@@ -17,11 +17,13 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// A directory that was put back from a copy must stop: what it counts gets sequences that other regions know already, and
-// never take. It cannot see that by itself, and it must not believe a number: whoever may pull can name any. So a source
-// gives out a proof with each position that it tells, and readers keep it with their cursors. A region that has a doubt
-// asks the others, at their addresses, for their positions in its log and the proofs (Positions), and judges these by its own log
-// (Examine). It has a doubt when it starts, and when a request or an answer names an entry that it has not got:
+// A directory that was put back from a copy must stop: what it counts gets sequences that other
+// regions know already, and never take. It cannot see that by itself, and it must not believe a
+// number: whoever may pull can name any. So a source gives out a proof with each position that it
+// tells, and readers keep it with their cursors. A region that has a doubt asks the others, at
+// their addresses, for their positions in its log and the proofs (Positions), and judges these by
+// its own log (Examine). It has a doubt when it starts, and when a request or an answer names an
+// entry that it has not got:
 //
 //	another region                            this one, put back from a copy
 //	pulls behind entry 900 ─────────────────► its last entry is 500: ErrAhead, nothing changes
@@ -30,8 +32,8 @@ import (
 //
 // A replica gives out no proofs: others of its shard know more than it does.
 
-// Proof shows that a source has told a position: a fingerprint of the section of its log that ends there, and a code
-// over both that only its directory can make. The zero value proves nothing.
+// Proof shows that a source has told a position: a fingerprint of the section of its log that ends
+// there, and a code over both that only its directory can make. The zero value proves nothing.
 type Proof struct{ Print, Code uint64 }
 
 // Position is how far a region has taken a source's log, with the source's proof.
@@ -43,8 +45,8 @@ type Position struct {
 // MaxAhead bounds how far a number that comes from outside may be ahead of what is known here.
 const MaxAhead = 1 << 40
 
-// ErrAhead: somebody names an entry of this region's log that this region has not got. Either that is wrong, or the
-// directory is an older copy.
+// ErrAhead: somebody names an entry of this region's log that this region has not got. Either that
+// is wrong, or the directory is an older copy.
 var ErrAhead = fmt.Errorf("%w: an entry that this region has not got", ErrStream)
 
 // errWentBack: what this directory has told is not what it has.
@@ -153,8 +155,8 @@ func DecodePositions(b []byte) ([]Position, error) {
 	return all, nil
 }
 
-// Positions answers how far this region has taken another one's log, as far as that has proved it, for DecodePositions.
-// Errors: as Pull, but for ErrGap.
+// Positions answers how far this region has taken another one's log, as far as that has proved it,
+// for DecodePositions. Errors: as Pull, but for ErrGap.
 func (s *Store) Positions(by part.Region, group, incarnation uint64) ([]byte, error) {
 	var all []Position
 	for _, p := range s.partitions {
@@ -166,7 +168,8 @@ func (s *Store) Positions(by part.Region, group, incarnation uint64) ([]byte, er
 		}
 		p.mu.Unlock()
 		p.taking.mu.Unlock()
-		if err != nil && !(s.replica != nil && errors.Is(err, ErrNoRegions)) { // else another shard has the partition
+		// else another shard has the partition
+		if err != nil && !(s.replica != nil && errors.Is(err, ErrNoRegions)) {
 			return nil, err
 		}
 	}
@@ -191,9 +194,10 @@ func (p *partition) provedBy(region part.Region, all []Position) []Position {
 	return all
 }
 
-// Examine judges positions in this region's logs that another one has told. If one is proved, and the log has another
-// entry there or none, the directory is an older copy: then others do not read it any more, clients' writes are refused
-// (ErrRestored), also after a start, and Examine says why. Whatever is not proved is passed over.
+// Examine judges positions in this region's logs that another one has told. If one is proved, and
+// the log has another entry there or none, the directory is an older copy: then others do not read
+// it any more, clients' writes are refused (ErrRestored), also after a start, and Examine says why.
+// Whatever is not proved is passed over.
 func (s *Store) Examine(by part.Region, all []Position) error {
 	if s.replica != nil {
 		return nil
@@ -209,9 +213,11 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 		own := g != nil && g.Self == at.Region
 		p.mu.Unlock()
 		switch {
-		case !own || at.Proof == (Proof{}) || at.Proof != s.prove(at.RegionSource, incarnation, logEnd{at.Seq, at.Print}):
+		case !own || at.Proof == (Proof{}) ||
+			at.Proof != s.prove(at.RegionSource, incarnation, logEnd{at.Seq, at.Print}):
 		case at.Seq > last:
-			return s.fence(fmt.Errorf("%w: it has told region %d its entry %d, and its last one is %d", errWentBack, by, at.Seq, last))
+			return s.fence(fmt.Errorf("%w: it has told region %d its entry %d, and its last one is %d",
+				errWentBack, by, at.Seq, last))
 		default:
 			older[p.id] = append(older[p.id], at)
 		}
@@ -220,13 +226,15 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 	if err != nil || at == nil {
 		return err
 	}
-	return s.fence(fmt.Errorf("%w: it has told region %d another entry %d than it has", errWentBack, by, at.Seq))
+	return s.fence(fmt.Errorf("%w: it has told region %d another entry %d than it has", errWentBack, by,
+		at.Seq))
 }
 
 // maxExamined bounds how much of the op log is read to compare positions with it, bytes.
 const maxExamined = 256 << 20
 
-// contradicted returns a position at which the log has something else than its fingerprint says; nil: none that is found.
+// contradicted returns a position at which the log has something else than its fingerprint says;
+// nil: none that is found.
 func (s *Store) contradicted(all map[uint16][]Position) (found *Position, err error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -250,7 +258,8 @@ func (s *Store) contradicted(all map[uint16][]Position) (found *Position, err er
 				return err
 			}
 			for i := range of {
-				if at := &of[i]; seq <= at.Seq && at.Seq <= end && (at.Seq != end || at.Print != fingerprint(content)) {
+				if at := &of[i]; seq <= at.Seq && at.Seq <= end &&
+					(at.Seq != end || at.Print != fingerprint(content)) {
 					found = at
 					return errEnough
 				}

@@ -60,10 +60,12 @@ func TestNumberIsNoEvidence(t *testing.T) {
 	}{
 		{1, ErrAhead}, {MaxAhead, ErrAhead}, {MaxAhead + 1, ErrStream},
 		// Behind jumps (incarnationBits): a directory that was put back from before them would see this.
-		{1 << 62, ErrAhead}, {1 << 63, ErrAhead}, {1<<62 + MaxAhead + 1, ErrStream}, {1<<62 - 1000, ErrStream},
+		{1 << 62, ErrAhead}, {1 << 63, ErrAhead}, {1<<62 + MaxAhead + 1, ErrStream},
+		{1<<62 - 1000, ErrStream},
 	} {
 		after := last + x.ahead
-		_, err := d.a.s.Pull(Pull{By: 1, Group: 77, Incarnation: d.known, Partition: 0, First: 0, Last: most, After: after, Acked: after})
+		_, err := d.a.s.Pull(Pull{By: 1, Group: 77, Incarnation: d.known, Partition: 0, First: 0, Last: most,
+			After: after, Acked: after})
 		if acked := d.a.s.peer(1).acked[0][0]; acked > last {
 			t.Errorf("it gives up its log up to %d, of %d", acked, last)
 		}
@@ -95,14 +97,15 @@ func (d *testDoubt) answer(change func(p *pulled, w *sectionWriter)) []byte {
 	return p.appendTo(nil)
 }
 
-// TestAnswerIsNoEvidence: an answer that names an entry which this region has not got is refused, and so is one that
-// would move a cursor out of reach.
+// TestAnswerIsNoEvidence: an answer that names an entry which this region has not got is refused,
+// and so is one that would move a cursor out of reach.
 func TestAnswerIsNoEvidence(t *testing.T) {
 	d := newTestDoubt(t, 2, 2)
 	n := Slot([]byte("a")) >> d.a.s.shift
 	says := func(of RegionSource, seq func() uint64) func(p *pulled, w *sectionWriter) {
 		return func(p *pulled, w *sectionWriter) {
-			e := pulledEntry{entry: entry{kind: entryCursor, r: &regional{cursor: RegionCursor{RegionTaken: RegionTaken{of, seq()}}}}, seq: w.last + 1}
+			e := pulledEntry{entry: entry{kind: entryCursor,
+				r: &regional{cursor: RegionCursor{RegionTaken: RegionTaken{of, seq()}}}}, seq: w.last + 1}
 			w.nextEnd++
 			w.add(nil, &e)
 			p.upTo++
@@ -116,7 +119,8 @@ func TestAnswerIsNoEvidence(t *testing.T) {
 	}{
 		{"own log", ErrAhead, says(own, func() uint64 { return d.a.s.LastOf(n) + 1 })},
 		{"own log, far", ErrStream, says(own, func() uint64 { return d.a.s.LastOf(n) + MaxAhead + 1 })},
-		{"own log, another partition", ErrAhead, says(RegionSource{0, 1 - n}, func() uint64 { return d.a.s.LastOf(1-n) + 1 })},
+		{"own log, another partition", ErrAhead,
+			says(RegionSource{0, 1 - n}, func() uint64 { return d.a.s.LastOf(1-n) + 1 })},
 		{"own log, no partition", ErrStream, says(RegionSource{0, 2}, func() uint64 { return 1 })},
 		{"a third region", ErrStream, says(RegionSource{2, 0}, func() uint64 { return MaxAhead + 1 })},
 		{"its own log", ErrStream, func(p *pulled, w *sectionWriter) { p.upTo += MaxAhead }},
@@ -137,7 +141,8 @@ func TestAnswerIsNoEvidence(t *testing.T) {
 // TestStateIsNoEvidence: the same of a state.
 func TestStateIsNoEvidence(t *testing.T) {
 	d := newTestDoubt(t, 1, 1)
-	ask := StateQuery{By: 0, Of: 1, Group: 77, Incarnation: d.b.s.Meta().Incarnation, First: 0, Last: slots - 1, Most: 1 << 20}
+	ask := StateQuery{By: 0, Of: 1, Group: 77, Incarnation: d.b.s.Meta().Incarnation, First: 0,
+		Last: slots - 1, Most: 1 << 20}
 	for _, x := range []struct {
 		name   string
 		want   error
@@ -220,7 +225,8 @@ func TestProofOfState(t *testing.T) {
 	at := &stateRead{from: a}
 	w.exchange(b, at)
 	all := w.positions(b, a)
-	if len(all) != 1 || all[0].Seq != a.s.LastOf(0) || all[0].Proof != a.s.prove(all[0].RegionSource, 0, a.s.partitions[0].end) {
+	if len(all) != 1 || all[0].Seq != a.s.LastOf(0) ||
+		all[0].Proof != a.s.prove(all[0].RegionSource, 0, a.s.partitions[0].end) {
 		t.Errorf("%+v, and the last entry is %d", all, a.s.LastOf(0))
 	}
 }
@@ -235,8 +241,10 @@ func TestProofAhead(t *testing.T) {
 	must(t, do(b.s, Op{Kind: IncrBy, Key: []byte("a"), Delta: 1}).Err)
 	w.drain() // a logs that it has taken it
 	all := w.positions(b, a)
-	if after, acked, err := b.s.TakenOf(0, RegionSource{0, 0}); err != nil || acked >= after || len(all) != 1 || all[0].Seq != after {
-		t.Errorf("%v are proved; what is taken ends at %d, and what is logged at %d, %v", all, after, acked, err)
+	if after, acked, err := b.s.TakenOf(0, RegionSource{0, 0}); err != nil || acked >= after ||
+		len(all) != 1 || all[0].Seq != after {
+		t.Errorf("%v are proved; what is taken ends at %d, and what is logged at %d, %v", all, after, acked,
+			err)
 	}
 	must(t, a.s.Examine(1, all))
 }

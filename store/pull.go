@@ -73,7 +73,8 @@ func (s *Store) holdForRegions(set *RegionSet) {
 			}
 			s.peers.of[r] = nil
 		case s.peers.of[r] == nil || s.peers.of[r].hold.Lost():
-			s.peers.of[r] = &peer{hold: s.holdFor(m.Region), acked: make([]map[uint16]uint64, len(s.partitions))}
+			s.peers.of[r] = &peer{hold: s.holdFor(m.Region),
+				acked: make([]map[uint16]uint64, len(s.partitions))}
 		}
 	}
 }
@@ -215,7 +216,8 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
 		catalog = p.catalog
-		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.logIncarnation()
+		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group,
+			p.logIncarnation()
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -229,9 +231,11 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	if err != nil {
 		return nil, err
 	}
-	committed = max(committed, q.After) // another replica was ahead of this one, or nobody has noted yet what is durable
+	// another replica was ahead of this one, or nobody has noted yet what is durable
+	committed = max(committed, q.After)
 	d.upTo = max(d.upTo, dead)
-	return &teller{pulled: d, s: s, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil
+	return &teller{pulled: d, s: s, p: p, catalog: catalog, committed: committed, dead: dead,
+		w: sectionWriter{last: q.After, end: q.After}}, nil
 }
 
 // waitBehind returns when something behind a sequence is committed, or after a while.

@@ -18,8 +18,9 @@ type PullRange struct {
 	First, Last uint16 // slots
 }
 
-// PullRanges returns what this region reads of another one, by slots. All slots are in one of
-// them, and none is in two; in a shard of a cluster those that it has. Errors: ErrNoRegions; ErrStream, if the other is no member, or this one.
+// PullRanges returns what this region reads of another one, by slots. All slots are in one of them,
+// and none is in two; in a shard of a cluster those that it has. Errors: ErrNoRegions; ErrStream,
+// if the other is no member, or this one.
 func (s *Store) PullRanges(from part.Region) ([]PullRange, error) {
 	set, ok := s.Regions()
 	if !ok {
@@ -33,7 +34,8 @@ func (s *Store) PullRanges(from part.Region) ([]PullRange, error) {
 	all := make([]PullRange, max(own, m.Partitions))
 	for i := range all {
 		first, last := slotRange(i, len(all))
-		all[i] = PullRange{first >> s.shift, RegionSource{from, uint16(i * m.Partitions / len(all))}, first, last}
+		all[i] = PullRange{first >> s.shift, RegionSource{from, uint16(i * m.Partitions / len(all))}, first,
+			last}
 	}
 	return slices.DeleteFunc(all, func(r PullRange) bool { return !s.partitions[r.Own].isMember() }), nil
 }

@@ -133,7 +133,8 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 	d.proof = r.proof()
 	for n := r.UpTo(min(2*MaxTables, uint64(len(r.Rest)/2))); n > 0; n-- {
 		t := pulledTable{r.Uint32(), r.Bytes()}
-		if i := len(d.tables); i > 0 && t.id <= d.tables[i-1].id || len(t.name) == 0 || len(t.name) > MaxTableName {
+		if i := len(d.tables); i > 0 && t.id <= d.tables[i-1].id || len(t.name) == 0 ||
+			len(t.name) > MaxTableName {
 			r.Fail()
 		}
 		d.tables = append(d.tables, t)
@@ -227,7 +228,8 @@ func (d *pulled) check(e *pulledEntry) error {
 	if e.kind.is(hasOpid) && (len(e.id) == 0 || len(e.id) > MaxOpID || d.table(e.table) == nil) {
 		return fmt.Errorf("%w: opid or table", ErrPulled)
 	}
-	if back := e.kind == entryTakeBack || e.kind == entryPaid; back && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
+	if back := e.kind == entryTakeBack || e.kind == entryPaid; back &&
+		(e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
 		return fmt.Errorf("%w: a take-back of entry %d", ErrPulled, e.r.back.Dot)
 	}
 	return nil

@@ -40,7 +40,8 @@ func TestSnapshotWaits(t *testing.T) {
 		}()
 		synctest.Wait()
 		if list, err := s.db.Snapshots(p.id); len(list) > 0 || err != nil || len(published) > 0 {
-			t.Errorf("the snapshot was published before the operation that it may remember is durable (%v)", err)
+			t.Errorf("the snapshot was published before the operation that it may remember is durable (%v)",
+				err)
 		}
 		g.set(false, nil)
 		wantOp(t, <-op, 1, true)
@@ -248,7 +249,9 @@ func TestLookUpIsRepeated(t *testing.T) {
 // must read a run to know it: runs that a process finds have no filters in memory. open
 // opens it again.
 func asksForRuns(t *testing.T, fs vfs.FS) (open func() *Store, s *Store) {
-	open = func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
+	open = func() *Store {
+		return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always })
+	}
 	s = open()
 	for i := range 100 {
 		cincr(s, "k", strconv.Itoa(i), 1)

@@ -83,7 +83,8 @@ func (s *Store) takeBack(cuts []cut) error {
 			return err
 		}
 		if last := c.p.committed.upTo(); last > c.upTo {
-			return fmt.Errorf("partition %d: entry %d is committed, and cannot be taken back to %d", c.p.id, last, c.upTo)
+			return fmt.Errorf("partition %d: entry %d is committed, and cannot be taken back to %d", c.p.id,
+				last, c.upTo)
 		}
 	}
 	for _, c := range cuts {

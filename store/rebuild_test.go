@@ -77,7 +77,8 @@ func (y *story) verify(t *testing.T, when string) {
 			want = y.keys[string(op.Key)]
 		}
 		if again.Err != nil || again.Applied || again.Value != want {
-			t.Fatalf("%s: %q of %q answers %d, applied: %v (%v), want %d", when, op.ID, op.Key, again.Value, again.Applied, again.Err, want)
+			t.Fatalf("%s: %q of %q answers %d, applied: %v (%v), want %d", when, op.ID, op.Key, again.Value,
+				again.Applied, again.Err, want)
 		}
 	}
 	for key, want := range y.keys {
@@ -103,7 +104,8 @@ func checkpointUpTo(t *testing.T, s *Store, step string) {
 		for _, next := range []struct {
 			step string
 			do   func() error
-		}{{"nothing", nil}, {"runs", c.build.Run}, {"rows", c.writeBack}, {"state", c.writeState}, {"snapshot", c.writeSnapshot}} {
+		}{{"nothing", nil}, {"runs", c.build.Run}, {"rows", c.writeBack}, {"state", c.writeState},
+			{"snapshot", c.writeSnapshot}} {
 			if next.do != nil {
 				must(t, next.do())
 			}
@@ -177,7 +179,8 @@ func TestRebuild(t *testing.T) {
 // checkpoints and the expiry of keys go on.
 func TestRebuildUnderLoad(t *testing.T) {
 	s := testStore(t, func(o *Options) {
-		o.SnapshotInterval, o.RecordMemory, o.MaxLogBytes, o.HotCounters = 20*time.Millisecond, 32<<10, 256<<10, 64
+		o.SnapshotInterval, o.RecordMemory = 20*time.Millisecond, 32<<10
+		o.MaxLogBytes, o.HotCounters = 256<<10, 64
 	})
 	const workers, keys = 3, 50
 	var stop atomic.Bool
@@ -191,13 +194,15 @@ func TestRebuildUnderLoad(t *testing.T) {
 				b.Reset()
 				for i := range 1 + rng.IntN(100) {
 					op := b.Add(CIncrBy)
-					op.Key, op.ID, op.Delta = fmt.Appendf(nil, "k%d:%d", w, rng.IntN(keys)), fmt.Appendf(nil, "%d.%d", n, i), 1
+					op.Key, op.ID, op.Delta = fmt.Appendf(nil, "k%d:%d", w, rng.IntN(keys)),
+						fmt.Appendf(nil, "%d.%d", n, i), 1
 				}
 				if rng.IntN(4) == 0 {
 					op := b.Add(CMIncrBy)
 					op.ID = fmt.Appendf(nil, "%d.m", n)
 					for i := range 3 {
-						op.Keys, op.Deltas = append(op.Keys, fmt.Appendf(nil, "k%d:%d", w, i)), append(op.Deltas, 1)
+						op.Keys, op.Deltas = append(op.Keys, fmt.Appendf(nil, "k%d:%d", w, i)),
+							append(op.Deltas, 1)
 					}
 				}
 				s.Execute(&b)
@@ -209,7 +214,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 					op.Keys, op.Values = append([][]byte(nil), op.Keys...), append([]int64(nil), op.Values...)
 					results[w] = append(results[w], op)
 				}
-				do(s, Op{Kind: Set, Key: []byte("soon"), Delta: 1, Flags: HasExpire, ExpireAt: time.Now().UnixMilli() + 1})
+				do(s, Op{Kind: Set, Key: []byte("soon"), Delta: 1, Flags: HasExpire,
+					ExpireAt: time.Now().UnixMilli() + 1})
 			}
 		})
 	}
@@ -335,7 +341,8 @@ func proposingStore(t *testing.T, fs vfs.FS, change func(*Options)) (*Store, *pr
 	o := Options{Dir: "data", FS: fs, Partitions: 4, SnapshotInterval: -1, MinFreeDisk: -1}
 	change(&o)
 	o = o.withDefaults()
-	db, err := persistence.Open(persistence.Options{FS: fs, Dir: o.Dir, Fsync: Always, Partitions: o.Partitions})
+	db, err := persistence.Open(persistence.Options{FS: fs, Dir: o.Dir, Fsync: Always,
+		Partitions: o.Partitions})
 	must(t, err)
 	s := newStore(o, db)
 	l := &proposals{Log: db.Log()}
@@ -372,7 +379,8 @@ func TestTakenBack(t *testing.T) {
 		for _, k := range keys {
 			wantOp(t, cincr(s, k, "a", 1), 1, true)
 		}
-		must(t, do(s, Op{Kind: FBFAdd, Key: []byte(keys[0] + "{" + keys[0] + "}"), Keys: [][]byte{[]byte("x")}}).Err)
+		must(t, do(s,
+			Op{Kind: FBFAdd, Key: []byte(keys[0] + "{" + keys[0] + "}"), Keys: [][]byte{[]byte("x")}}).Err)
 		l.holdBack()
 		var waiting sync.WaitGroup
 		unknown := func(what string, do func() error) {
@@ -388,10 +396,15 @@ func TestTakenBack(t *testing.T) {
 		for _, k := range keys[:2] {
 			many.Ops = append(many.Ops, Op{Kind: CIncrBy, Key: []byte(k), ID: []byte("b"), Delta: 1})
 		}
-		unknown("a batch", func() error { s.Execute(&many); return errors.Join(many.Ops[0].Err, many.Ops[1].Err) })
+		unknown("a batch", func() error {
+			s.Execute(&many)
+			return errors.Join(many.Ops[0].Err, many.Ops[1].Err)
+		})
 		unknown("a retry", func() error { return cincr(s, keys[0], "b", 1).Err })
 		unknown("a read", func() error { return do(s, Op{Kind: Get, Key: []byte(keys[0])}).Err })
-		unknown("a new key", func() error { return do(s, Op{Kind: Set, Key: []byte("{" + keys[0] + "}new"), Delta: 1}).Err })
+		unknown("a new key", func() error {
+			return do(s, Op{Kind: Set, Key: []byte("{" + keys[0] + "}new"), Delta: 1}).Err
+		})
 		unknown("SCAN", func() error { _, err := s.Scan(0, 100, func([]byte, Type) {}); return err })
 		unknown("DBSIZE", func() error { _, err := s.DBSize(); return err })
 		unknown("SAVE", func() error {
@@ -457,7 +470,8 @@ func TestOthersServe(t *testing.T) {
 		waiting.Go(func() {
 			batch := Batch{Atomic: n == 1}
 			for _, k := range b {
-				batch.Ops = append(batch.Ops, Op{Kind: CIncrBy, Key: []byte(k), ID: fmt.Append(nil, n), Delta: 1})
+				batch.Ops = append(batch.Ops,
+					Op{Kind: CIncrBy, Key: []byte(k), ID: fmt.Append(nil, n), Delta: 1})
 			}
 			s.Execute(&batch)
 			for _, op := range batch.Ops {
@@ -536,7 +550,8 @@ func TestRebuildBetweenPieces(t *testing.T) {
 		p := s.partitions[0]
 		var b Batch
 		for i := range pieceSize {
-			b.Ops = append(b.Ops, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "new", i), Delta: 1})
+			b.Ops = append(b.Ops, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "new", i),
+				Delta: 1})
 		}
 		b.Ops = append(b.Ops, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("5"), Delta: 1}) // in a run
 		rebuilt := make(chan error, 1)

@@ -89,7 +89,9 @@ func (s *Store) afterRecovery() error {
 	}
 	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
 	if fresh && s.replica == nil {
-		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
+		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) {
+			return newCatalog(), nil
+		})
 		if err != nil {
 			return err
 		}
@@ -180,7 +182,8 @@ func (r *recovery) run() error {
 		return err
 	}
 	if last := p.committed.upTo(); p.seq < last { // of the life before
-		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, last)
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged,
+			p.seq, last)
 	}
 	p.spoilUnloaded()
 	for _, u := range p.listUnreadable() {
@@ -223,8 +226,10 @@ func (r *recovery) judge(views loadedViews) error {
 	}
 	r.found.Rebuilt++
 	if views.forgets() && !s.opts.AcceptForgottenWindow {
-		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or keys that are no counters, "+
-			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
+		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has "+
+			"APPROX tables or keys that are no counters, "+
+			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to "+
+			"go on without", ErrForgotten)
 	}
 	p.saving.damaged = damaged
 	wall := max(s.WallTime(), p.at.wall)
@@ -273,7 +278,9 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 		return v, err
 	}
 	// One of what was here before another shard's partition came is of no use.
-	v.snapshots = slices.DeleteFunc(v.snapshots, func(s persistence.Snapshot) bool { return s.Seq < p.adopted })
+	v.snapshots = slices.DeleteFunc(v.snapshots, func(s persistence.Snapshot) bool {
+		return s.Seq < p.adopted
+	})
 	if again, err := p.comesAgain(db, v); err != nil || again {
 		v.state = partitionState{}
 		return v, errors.Join(err, p.seen.Load())
@@ -427,7 +434,8 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		return sections, entries, err
 	}
 	if p.seq < reach {
-		return sections, entries, fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
+		return sections, entries, fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed",
+			ErrLogDamaged, p.seq, reach)
 	}
 	p.recovered = p.seq
 	p.seen.Assign(p.floor, p.hasTable)
@@ -448,8 +456,8 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 // may have the same sequences; their incarnations differ.
 const incarnationBits = 48
 
-// EntriesBetween is how many entries of a log are between two of its sequences, as far as these tell: of those before a
-// jump nobody knows how many there were.
+// EntriesBetween is how many entries of a log are between two of its sequences, as far as these
+// tell: of those before a jump nobody knows how many there were.
 func EntriesBetween(taken, newest uint64) uint64 {
 	switch {
 	case newest <= taken:

@@ -277,7 +277,8 @@ func (p *partition) redoCatalog(e *entry, seq uint64, at moment) error {
 	return p.setCatalog(cat, at)
 }
 
-// hasFilter reports whether the filter of an entry's table has the entry already. It returns an error if there is no such table.
+// hasFilter reports whether the filter of an entry's table has the entry already. It returns an
+// error if there is no such table.
 func (p *partition) hasFilter(e *entry, seq uint64) (bool, error) {
 	switch {
 	case seq <= p.marks.filters || p.marks.rebuilt:

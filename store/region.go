@@ -48,13 +48,16 @@ var (
 	// ErrNoRegions: the store is no member of regions.
 	ErrNoRegions = errors.New("this server is not a region")
 	// ErrRemoved and ErrRestored: no other region reads this one, so what clients write would be lost.
-	ErrRemoved = errors.New("the other regions have removed this one, and it exchanges nothing with them any more: send clients to another one; " +
+	ErrRemoved = errors.New("the other regions have removed this one, and it exchanges nothing with them " +
+		"any more: send clients to another one; " +
 		"to make this server a region again, start it with an empty directory and join")
-	ErrRestored = errors.New("this directory was restored from a backup, or is an older copy, so the other regions do not read it: remove this region, " +
+	ErrRestored = errors.New("this directory was restored from a backup, or is an older copy, so the " +
+		"other regions do not read it: remove this region, " +
 		"and join with an empty directory; if all others are lost, remove them here, and this region goes on " +
 		"(if there are none: fbfkv region create once more)")
 	// ErrLeaving: see Store.Leave.
-	ErrLeaving = errors.New("this region is being removed: send clients to another one (if fbfkv region remove was interrupted for good: REGION LEAVE no)")
+	ErrLeaving = errors.New("this region is being removed: send clients to another one (if fbfkv region " +
+		"remove was interrupted for good: REGION LEAVE no)")
 )
 
 // Bounds of the name and of the address of a region, bytes.
@@ -98,7 +101,8 @@ type RegionSet struct {
 	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
-	// Removed: the version is that by which the others removed this region; Members are as before. It is for ever.
+	// Removed: the version is that by which the others removed this region; Members are as before.
+	// It is for ever.
 	Removed bool `json:",omitempty"`
 }
 
@@ -151,7 +155,9 @@ type regions struct {
 }
 
 func newRegions(set RegionSet) *regions {
-	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), proved: make(map[RegionSource]Position), heard: make(map[RegionSource]map[RegionSource]uint64), stated: make(map[statement]stated)}
+	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64),
+		proved: make(map[RegionSource]Position), heard: make(map[RegionSource]map[RegionSource]uint64),
+		stated: make(map[statement]stated)}
 	g.setMembers(set)
 	return g
 }
@@ -216,9 +222,10 @@ func (g *regions) source(r part.Region, slot uint16) RegionSource {
 	return RegionSource{r, uint16(int(slot) * g.member(r).Partitions / slots)}
 }
 
-// checkCaughtUp refuses an operation that nothing is known of here while a region that was there before this one
-// may know it, and its state was not taken yet. That region may have forgotten the counter since: what is applied
-// here now would be taken back from one that begins anew, or not at all.
+// checkCaughtUp refuses an operation that nothing is known of here while a region that was there
+// before this one may know it, and its state was not taken yet. That region may have forgotten the
+// counter since: what is applied here now would be taken back from one that begins anew, or not at
+// all.
 func (r *ref) checkCaughtUp() error {
 	g := r.p.regions
 	if g == nil || g.caughtUp || !r.t.def.Told() {
@@ -269,7 +276,8 @@ func (g *regions) clone() *regions {
 		return nil
 	}
 	n := *g
-	n.cursors, n.proved, n.heard = maps.Clone(g.cursors), maps.Clone(g.proved), make(map[RegionSource]map[RegionSource]uint64)
+	n.cursors, n.proved, n.heard = maps.Clone(g.cursors), maps.Clone(g.proved),
+		make(map[RegionSource]map[RegionSource]uint64)
 	for from, taken := range g.heard {
 		n.heard[from] = maps.Clone(taken)
 	}
@@ -327,7 +335,8 @@ func (s *RegionSet) Valid() error {
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
 		case m.Joined > s.Version:
 			return fmt.Errorf("%w: when region %d became one", ErrOption, m.Region)
-		case m.Gone && (!s.living(m.Heir) || m.Since == 0 || m.Since > s.Version) || !m.Gone && (m.Heir != 0 || m.Since != 0):
+		case m.Gone && (!s.living(m.Heir) || m.Since == 0 || m.Since > s.Version) || !m.Gone &&
+			(m.Heir != 0 || m.Since != 0):
 			return fmt.Errorf("%w: the heir of region %d", ErrOption, m.Region)
 		}
 		for _, o := range s.Members[:i] {
@@ -339,16 +348,20 @@ func (s *RegionSet) Valid() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, since, then for each cursor source and
-// sequence, the positions that are proved, for each source that has said something what it said, and what is of removals.
+// appendTo appends what the state row has of regions: the set, since, then for each cursor source
+// and sequence, the positions that are proved, for each source that has said something what it
+// said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
 	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
-	b = appendPositions(b, slices.SortedFunc(maps.Values(g.proved), func(a, b Position) int { return a.compare(b.RegionSource) }))
+	b = appendPositions(b, slices.SortedFunc(maps.Values(g.proved), func(a, b Position) int {
+		return a.compare(b.RegionSource)
+	}))
 	var said []RegionCursor
 	for from, taken := range g.heard {
-		said = append(said, RegionCursor{RegionTaken: RegionTaken{RegionSource: from}, Vector: sortTaken(taken)})
+		said = append(said,
+			RegionCursor{RegionTaken: RegionTaken{RegionSource: from}, Vector: sortTaken(taken)})
 	}
 	slices.SortFunc(said, func(a, b RegionCursor) int { return a.compare(b.RegionSource) })
 	b = binary.AppendUvarint(b, uint64(len(said)))
@@ -371,7 +384,8 @@ func (r *reader) regions() *regions {
 		g.cursors[t.RegionSource] = t.Seq
 	}
 	for _, at := range r.positions() {
-		if _, twice := g.proved[at.RegionSource]; twice || at.Proof == (Proof{}) || at.Seq > g.cursors[at.RegionSource] {
+		if _, twice := g.proved[at.RegionSource]; twice || at.Proof == (Proof{}) ||
+			at.Seq > g.cursors[at.RegionSource] {
 			r.Fail()
 		}
 		g.proved[at.RegionSource] = at
@@ -430,7 +444,8 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 		return err
 	}
 	if own := set.member(set.Self); own.Partitions != len(s.partitions) {
-		return fmt.Errorf("%w: this store has %d partitions, not %d", ErrOption, len(s.partitions), own.Partitions)
+		return fmt.Errorf("%w: this store has %d partitions, not %d", ErrOption, len(s.partitions),
+			own.Partitions)
 	}
 	if err := s.writable(); err != nil {
 		return err

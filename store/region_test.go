@@ -28,7 +28,8 @@ const (
 func regionSet(alone bool) RegionSet {
 	set := RegionSet{Self: own, Members: []RegionMember{{Region: own, Name: "here", Partitions: 1}}}
 	if !alone {
-		set.Members = []RegionMember{{Region: other, Name: "a", Partitions: 1}, set.Members[0], {Region: third, Name: "c", Partitions: 2}}
+		set.Members = []RegionMember{{Region: other, Name: "a",
+			Partitions: 1}, set.Members[0], {Region: third, Name: "c", Partitions: 2}}
 	}
 	return set
 }
@@ -50,7 +51,9 @@ func newRegionStore(t *testing.T, alone bool) *regionStore {
 
 func (r *regionStore) open() {
 	r.t.Helper()
-	r.Store = testStore(r.t, func(o *Options) { o.FS, o.Clock, o.Partitions, o.HotCounters = r.fs, r.clock.now, 1, 64 })
+	r.Store = testStore(r.t, func(o *Options) {
+		o.FS, o.Clock, o.Partitions, o.HotCounters = r.fs, r.clock.now, 1, 64
+	})
 }
 
 // reopen recovers the store as after a crash, and expects the same of all keys.
@@ -127,7 +130,8 @@ func (r *regionStore) shows(key string, value int64, exists bool) {
 	typ := do(r.Store, Op{Kind: TypeOf, Key: []byte(key)}).Found
 	_, scanned := scanAll(r.t, r.Store)[key]
 	if v != value || ok != exists || n != exists || typ != exists || scanned != exists {
-		r.t.Fatalf("%s: %d (%v), EXISTS %v, TYPE %v, SCAN %v instead of %d, %v", key, v, ok, n, typ, scanned, value, exists)
+		r.t.Fatalf("%s: %d (%v), EXISTS %v, TYPE %v, SCAN %v instead of %d, %v", key, v, ok, n, typ, scanned,
+			value, exists)
 	}
 }
 
@@ -143,24 +147,34 @@ func TestRegionCommands(t *testing.T) {
 		gone   bool
 		expire int64
 	}{
-		"INCRBY":         {op: Op{Kind: IncrBy, Key: key, Delta: 2}, plain: true, value: 7, with: 14},
-		"CINCRBY":        {op: Op{Kind: CIncrBy, Key: key, ID: []byte("i"), Delta: 2}, plain: true, value: 7, with: 14},
-		"CMINCRBY":       {op: Op{Kind: CMIncrBy, Keys: [][]byte{key}, Deltas: []int64{2}, ID: []byte("i")}, plain: true, value: 7, with: 14},
-		"INCREX":         {op: Op{Kind: IncrEx, Key: key, Delta: 2, Deltas: []int64{0, 6}, Flags: Saturate}, plain: true, value: 6, with: 6},
-		"INCREX EX":      {op: Op{Kind: IncrEx, Key: key, Delta: 2, Flags: HasExpire, ExpireAt: late}, value: 7, with: 14, expire: late},
-		"INCREX past":    {op: Op{Kind: IncrEx, Key: key, Delta: 2, Flags: HasExpire, ExpireAt: 1}, gone: true},
-		"CINCRBY EX":     {op: Op{Kind: CIncrEx, Key: key, ID: []byte("i"), Delta: 2, Flags: HasExpire, ExpireAt: late}, value: 7, with: 14, expire: late},
-		"SET":            {op: Op{Kind: Set, Key: key, Delta: 3}, value: 3, with: 3},
-		"SETEX":          {op: Op{Kind: Set, Key: key, Delta: 3, Flags: HasExpire, ExpireAt: late}, value: 3, with: 3, expire: late},
-		"MSET":           {op: Op{Kind: MSet, Keys: [][]byte{key}, Deltas: []int64{3}}, value: 3, with: 3},
-		"DEL":            {op: Op{Kind: Del, Keys: [][]byte{key}}, gone: true},
-		"GETDEL":         {op: Op{Kind: GetDel, Key: key}, gone: true},
-		"GETEX":          {op: Op{Kind: GetEx, Key: key, Flags: HasExpire, ExpireAt: late}, value: 5, with: 12, expire: late},
-		"GETEX past":     {op: Op{Kind: GetEx, Key: key, Flags: HasExpire, ExpireAt: 1}, gone: true},
-		"EXPIRE":         {op: Op{Kind: ExpireAt, Key: key, ExpireAt: late}, value: 5, with: 12, expire: late},
-		"PERSIST":        {op: Op{Kind: Persist, Key: key}, plain: true, value: 5, with: 12},
-		"GET":            {op: Op{Kind: Get, Key: key}, plain: true, value: 5, with: 12},
-		"INCRBY of none": {op: Op{Kind: IncrBy, Key: []byte("other"), Delta: 2}, plain: true, value: 5, with: 12},
+		"INCRBY": {op: Op{Kind: IncrBy, Key: key, Delta: 2}, plain: true, value: 7, with: 14},
+		"CINCRBY": {op: Op{Kind: CIncrBy, Key: key, ID: []byte("i"), Delta: 2}, plain: true, value: 7,
+			with: 14},
+		"CMINCRBY": {op: Op{Kind: CMIncrBy, Keys: [][]byte{key}, Deltas: []int64{2}, ID: []byte("i")},
+			plain: true, value: 7, with: 14},
+		"INCREX": {op: Op{Kind: IncrEx, Key: key, Delta: 2, Deltas: []int64{0, 6}, Flags: Saturate},
+			plain: true, value: 6, with: 6},
+		"INCREX EX": {op: Op{Kind: IncrEx, Key: key, Delta: 2, Flags: HasExpire, ExpireAt: late},
+			value: 7, with: 14, expire: late},
+		"INCREX past": {op: Op{Kind: IncrEx, Key: key, Delta: 2, Flags: HasExpire, ExpireAt: 1},
+			gone: true},
+		"CINCRBY EX": {op: Op{Kind: CIncrEx, Key: key, ID: []byte("i"), Delta: 2, Flags: HasExpire,
+			ExpireAt: late}, value: 7, with: 14, expire: late},
+		"SET": {op: Op{Kind: Set, Key: key, Delta: 3}, value: 3, with: 3},
+		"SETEX": {op: Op{Kind: Set, Key: key, Delta: 3, Flags: HasExpire, ExpireAt: late}, value: 3,
+			with: 3, expire: late},
+		"MSET":   {op: Op{Kind: MSet, Keys: [][]byte{key}, Deltas: []int64{3}}, value: 3, with: 3},
+		"DEL":    {op: Op{Kind: Del, Keys: [][]byte{key}}, gone: true},
+		"GETDEL": {op: Op{Kind: GetDel, Key: key}, gone: true},
+		"GETEX": {op: Op{Kind: GetEx, Key: key, Flags: HasExpire, ExpireAt: late}, value: 5,
+			with: 12, expire: late},
+		"GETEX past": {op: Op{Kind: GetEx, Key: key, Flags: HasExpire, ExpireAt: 1}, gone: true},
+		"EXPIRE": {op: Op{Kind: ExpireAt, Key: key, ExpireAt: late}, value: 5, with: 12,
+			expire: late},
+		"PERSIST": {op: Op{Kind: Persist, Key: key}, plain: true, value: 5, with: 12},
+		"GET":     {op: Op{Kind: Get, Key: key}, plain: true, value: 5, with: 12},
+		"INCRBY of none": {op: Op{Kind: IncrBy, Key: []byte("other"), Delta: 2}, plain: true, value: 5,
+			with: 12},
 	} {
 		for _, has := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, has), func(t *testing.T) {
@@ -180,7 +194,8 @@ func TestRegionCommands(t *testing.T) {
 				if (k.parts() == nil) != (c.plain && !has) {
 					t.Errorf("parts %+v", k.parts())
 				}
-				if v, _ := k.parts().Value(); k.parts() != nil && (v != want || k.parts().Alive() == c.gone || k.parts().Expiry().At != c.expire) {
+				if v, _ := k.parts().Value(); k.parts() != nil &&
+					(v != want || k.parts().Alive() == c.gone || k.parts().Expiry().At != c.expire) {
 					t.Errorf("its parts make %d, %v, %+v", v, k.parts().Alive(), k.parts().Expiry())
 				}
 				r.reopen("k")
@@ -206,7 +221,8 @@ func TestRegionCommands(t *testing.T) {
 func TestRegionAlone(t *testing.T) {
 	r := newRegionStore(t, true)
 	key := []byte("k")
-	r.must(Op{Kind: Set, Key: key, Delta: 3}, Op{Kind: ExpireAt, Key: key, ExpireAt: r.clock.wall + 5000}, Op{Kind: IncrBy, Key: key, Delta: 1})
+	r.must(Op{Kind: Set, Key: key, Delta: 3}, Op{Kind: ExpireAt, Key: key, ExpireAt: r.clock.wall + 5000},
+		Op{Kind: IncrBy, Key: key, Delta: 1})
 	if k := r.counter("k"); k.parts() != nil {
 		t.Fatalf("parts %+v", k.parts())
 	}
@@ -221,7 +237,8 @@ func TestRegionAlone(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 	plain := testStore(t, nil)
-	if _, ok := plain.Regions(); ok || do(plain, Op{Kind: regionMerge, Key: key, Object: []Change{added(other, 1, 1)}}).Err != ErrNoRegions {
+	if _, ok := plain.Regions(); ok ||
+		do(plain, Op{Kind: regionMerge, Key: key, Object: []Change{added(other, 1, 1)}}).Err != ErrNoRegions {
 		t.Error("a store that is no member merges")
 	}
 }
@@ -236,17 +253,21 @@ func TestRegionRefusals(t *testing.T) {
 		t.Error("a partition moves:", err)
 	}
 	for _, bad := range []RegionSet{
-		{}, {Self: 1}, {Self: 1, Members: regionSet(true).Members[:0]}, {Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 3}}},
-		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 1}, {Region: other, Name: "y", Partitions: 1}}},
+		{}, {Self: 1}, {Self: 1, Members: regionSet(true).Members[:0]},
+		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 3}}},
+		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 1},
+			{Region: other, Name: "y", Partitions: 1}}},
 		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 2}}},
-		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 1}, {Region: third, Name: "x", Partitions: 1}}},
+		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 1},
+			{Region: third, Name: "x", Partitions: 1}}},
 		{Self: third, Members: regionSet(false).Members},
 	} {
 		if err := r.SetRegions(bad); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	for _, c := range []RegionCursor{{}, {RegionTaken: RegionTaken{RegionSource{own, 0}, 1}}, {RegionTaken: RegionTaken{RegionSource{third, 2}, 1}}} {
+	for _, c := range []RegionCursor{{}, {RegionTaken: RegionTaken{RegionSource{own,
+		0}, 1}}, {RegionTaken: RegionTaken{RegionSource{third, 2}, 1}}} {
 		c.Partition += 1 - min(c.Partition, 1) // region 0 has one partition
 		if op := do(r.Store, Op{Kind: regionCursor, Object: &c}); !errors.Is(op.Err, ErrOption) {
 			t.Errorf("%+v: %v", c, op.Err)
@@ -258,7 +279,9 @@ func TestRegionRefusals(t *testing.T) {
 // have made too large shows the largest number.
 func TestRegionOverflow(t *testing.T) {
 	r := newRegionStore(t, false)
-	incr := func(delta int64) error { return do(r.Store, Op{Kind: IncrBy, Key: []byte("k"), Delta: delta}).Err }
+	incr := func(delta int64) error {
+		return do(r.Store, Op{Kind: IncrBy, Key: []byte("k"), Delta: delta}).Err
+	}
 	must(t, incr(math.MaxInt64-10))
 	r.merge("k", added(other, 9, -100))
 	if err := incr(20); !errors.Is(err, ErrOverflow) {
@@ -269,7 +292,8 @@ func TestRegionOverflow(t *testing.T) {
 	if err := incr(1); !errors.Is(err, ErrOverflow) {
 		t.Error("the total overflows:", err)
 	}
-	if op := do(r.Store, Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("i"), Delta: 1}); !errors.Is(op.Err, ErrOverflow) {
+	if op := do(r.Store, Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("i"), Delta: 1}); !errors.Is(op.Err,
+		ErrOverflow) {
 		t.Error("the total overflows:", op.Err)
 	}
 	must(t, incr(-50))
@@ -316,7 +340,8 @@ func TestRegionLastWins(t *testing.T) {
 	r := newRegionStore(t, false)
 	ahead := uint64(r.clock.wall + 1_000_000)
 	r.must(Op{Kind: IncrBy, Key: []byte("k"), Delta: 1})
-	r.merge("k", Change{Kind: ChangeExpire, Region: other, Seq: 3, Expire: part.Expiry{HLC: ahead, At: r.clock.wall + 9000}})
+	r.merge("k", Change{Kind: ChangeExpire, Region: other, Seq: 3,
+		Expire: part.Expiry{HLC: ahead, At: r.clock.wall + 9000}})
 	r.must(Op{Kind: ExpireAt, Key: []byte("k"), ExpireAt: r.clock.wall + 5000})
 	if k := r.counter("k"); k.expire != r.clock.wall+5000 || k.parts().Expiry().At != k.expire {
 		t.Errorf("expires at %d, %+v", k.expire, k.parts())
@@ -342,8 +367,10 @@ func TestRegionDrop(t *testing.T) {
 	end := r.partitions[0].seq
 	drop := func() { r.must(Op{Kind: regionDrop, Keys: [][]byte{key}}) }
 	said := func(by part.Region, partition uint16, seq, taken uint64) {
-		r.must(Op{Kind: regionCursor, Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{by, partition}, seq}, Vector: []RegionTaken{
-			{RegionSource{other, 0}, 10}, {RegionSource{own, 0}, taken}}}})
+		r.must(Op{Kind: regionCursor,
+			Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{by, partition}, seq},
+				Vector: []RegionTaken{
+					{RegionSource{other, 0}, 10}, {RegionSource{own, 0}, taken}}}})
 	}
 	n := uint16(int(Slot(key)) * 2 / slots)
 	drop()
@@ -417,7 +444,8 @@ func TestRegionClose(t *testing.T) {
 	r := newRegionStore(t, false)
 	r.must(Op{Kind: IncrBy, Key: []byte("k"), Delta: 4})
 	seq := r.partitions[0].seq
-	r.merge("k", Change{Kind: ChangeDelete, Region: other, Seq: 3, Bases: []part.RegionBase{{Region: own, Base: part.Base{Clock: seq, Cum: 4}}}})
+	r.merge("k", Change{Kind: ChangeDelete, Region: other, Seq: 3,
+		Bases: []part.RegionBase{{Region: own, Base: part.Base{Clock: seq, Cum: 4}}}})
 	r.shows("k", 0, false)
 	if parts := r.parts("k"); parts.Unclosed(own) || parts[1].Clock <= seq {
 		t.Errorf("%+v", parts)
@@ -503,7 +531,8 @@ func TestRegionRandom(t *testing.T) {
 			case 3:
 				r.must(Op{Kind: Persist, Key: k})
 			case 4:
-				r.must(Op{Kind: IncrEx, Key: k, Delta: 3, Flags: HasExpire, ExpireAt: r.clock.wall + rng.Int64N(3000)})
+				r.must(Op{Kind: IncrEx, Key: k, Delta: 3, Flags: HasExpire, ExpireAt: r.clock.wall +
+					rng.Int64N(3000)})
 			case 5:
 				r.must(Op{Kind: IncrEx, Key: k, Delta: 3, Flags: NoExpire})
 			case 6:
@@ -543,7 +572,8 @@ func TestRegionRandom(t *testing.T) {
 				t.Fatalf("%s:\n%+v\n%+v", key, theirs, mine)
 			}
 			k := r.counter(key)
-			if v, _ := theirs.Value(); v != k.value || theirs.Alive() != (k.kind == TypeCounter) || theirs.Alive() && theirs.Expiry().At != k.expire {
+			if v, _ := theirs.Value(); v != k.value || theirs.Alive() != (k.kind == TypeCounter) ||
+				theirs.Alive() && theirs.Expiry().At != k.expire {
 				t.Fatalf("%s: %d %d %d of %+v", key, k.kind, k.value, k.expire, theirs)
 			}
 		}

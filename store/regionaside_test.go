@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestRegionObjectEnds: when an object goes, in whatever way, the key shows what other regions count under its name, and
-// they are told nothing of it. A write that comes before the active cycle finds the counter.
+// TestRegionObjectEnds: when an object goes, in whatever way, the key shows what other regions
+// count under its name, and they are told nothing of it. A write that comes before the active cycle
+// finds the counter.
 func TestRegionObjectEnds(t *testing.T) {
 	key := []byte("k")
 	keys := [][]byte{key}

@@ -32,10 +32,11 @@ func (w *testRegions) copied(r *testRegion) vfs.FS {
 	return fs
 }
 
-// TestWentBack: a region whose directory was put back from a copy has a doubt, whichever way it hears that
-// another one has taken more, and goes on; but the other one's positions prove it, also if the copy has gone further since. Then it is fenced
-// for good: clients' writes are refused, and others do not read it, also after a start and however
-// much it takes. It goes on if all others are lost.
+// TestWentBack: a region whose directory was put back from a copy has a doubt, whichever way it
+// hears that another one has taken more, and goes on; but the other one's positions prove it, also
+// if the copy has gone further since. Then it is fenced for good: clients' writes are refused, and
+// others do not read it, also after a start and however much it takes. It goes on if all others are
+// lost.
 func TestWentBack(t *testing.T) {
 	for _, parts := range [][2]int{{1, 1}, {4, 2}, {1, 4}} {
 		for _, how := range []string{"is asked", "reads a log", "takes a state", "went on"} {
@@ -73,7 +74,8 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 		after, _, err := b.s.TakenOf(first>>b.s.shift, RegionSource{0, first >> a.s.shift})
 		must(t, err)
 		last, _, _ := pullRange(int(first>>a.s.shift), a.parts, b.parts, first)
-		_, err = a.s.Pull(Pull{By: 1, Group: 77, Incarnation: known.Incarnation, Partition: first >> a.s.shift, First: first, Last: last, After: after, Acked: after})
+		_, err = a.s.Pull(Pull{By: 1, Group: 77, Incarnation: known.Incarnation,
+			Partition: first >> a.s.shift, First: first, Last: last, After: after, Acked: after})
 		return err
 	}
 	read := func() (err error) { // by a, of b
@@ -90,7 +92,8 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 		err = read()
 	case "takes a state":
 		last, _, _ := pullRange(int(first>>b.s.shift), b.parts, a.parts, first)
-		page, failed := b.s.State(StateQuery{By: 0, Of: 1, Group: 77, Incarnation: b.s.Meta().Incarnation, Partition: first >> b.s.shift, First: first, Last: last, Most: 1000})
+		page, failed := b.s.State(StateQuery{By: 0, Of: 1, Group: 77, Incarnation: b.s.Meta().Incarnation,
+			Partition: first >> b.s.shift, First: first, Last: last, Most: 1000})
 		must(t, failed)
 		_, err = a.s.TakeState(page)
 	}
@@ -141,9 +144,9 @@ func (w *testRegions) positions(by, of *testRegion) []Position {
 	return all
 }
 
-// TestToldBeforeNoted: a batch makes two entries, which are told together as soon as the first one is known to be committed:
-// another batch, which has only seen that, may be the first to know. So who has taken both knows more than the commit
-// mark, and the directory has not gone back.
+// TestToldBeforeNoted: a batch makes two entries, which are told together as soon as the first one
+// is known to be committed: another batch, which has only seen that, may be the first to know. So
+// who has taken both knows more than the commit mark, and the directory has not gone back.
 func TestToldBeforeNoted(t *testing.T) {
 	w := newTestRegions(t, 1, 2, 1)
 	a, b := w.r[0], w.r[1]

@@ -29,7 +29,8 @@ func newBenchRegions(b *testing.B, partitions int) *benchRegions {
 		})
 		must(b, w.s[i].AlterTable(DefaultTable, TableChange{Mode: &mode}))
 		set.Members = append(set.Members, RegionMember{
-			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: partitions, Incarnation: w.s[i].Meta().Incarnation,
+			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: partitions,
+			Incarnation: w.s[i].Meta().Incarnation,
 		})
 	}
 	for i, s := range w.s {
@@ -71,7 +72,8 @@ func (w *benchRegions) apply(n, pipeline int, keys uint64) {
 			w.ops++
 			binary.BigEndian.PutUint64(id[8:], w.ops*0x9E3779B97F4A7C15>>2|1<<63)
 			op := batch.Add(CIncrBy)
-			op.Key, op.ID, op.Delta = fmt.Appendf(nil, "counter:%d", w.ops*7919%keys), append([]byte(nil), id[:]...), 1
+			op.Key, op.ID, op.Delta = fmt.Appendf(nil, "counter:%d", w.ops*7919%keys),
+				append([]byte(nil), id[:]...), 1
 		}
 		w.s[0].Execute(&batch)
 		for i := range batch.Ops {

@@ -9,8 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// TestNotCaughtUp: until a region that joins others has taken their states, it refuses operations that it does not
-// know, of which one of them may. Those that are gone it does not wait for.
+// TestNotCaughtUp: until a region that joins others has taken their states, it refuses operations
+// that it does not know, of which one of them may. Those that are gone it does not wait for.
 func TestNotCaughtUp(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		w := newTestRegionsWith(t, 1, false, 1, 4, 2)
@@ -31,7 +31,8 @@ func TestNotCaughtUp(t *testing.T) {
 		}
 		refused := func(op Op, why string) {
 			t.Helper()
-			if !errors.Is(op.Err, ErrNotCaughtUp) || !strings.HasSuffix(op.Err.Error(), "("+why+")") || op.Applied {
+			if !errors.Is(op.Err, ErrNotCaughtUp) || !strings.HasSuffix(op.Err.Error(), "("+why+")") ||
+				op.Applied {
 				t.Fatalf("%v, applied %v", op.Err, op.Applied)
 			}
 		}
@@ -49,10 +50,13 @@ func TestNotCaughtUp(t *testing.T) {
 		learn(members(2, 0, 1, 2))
 		wantOp(t, cincr(late.s, "own", "z", 1), 1, false) // known
 		refused(cincr(late.s, "k", "x", 5), "region0")
-		refused(do(late.s, Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("x"), Delta: 5, Deltas: []int64{0, 9}}), "region0")
-		refused(do(late.s, Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("l")}, ID: []byte("x"), Deltas: []int64{1, 1}}), "region0")
+		refused(do(late.s,
+			Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("x"), Delta: 5, Deltas: []int64{0, 9}}), "region0")
+		refused(do(late.s, Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("l")}, ID: []byte("x"),
+			Deltas: []int64{1, 1}}), "region0")
 		must(t, do(late.s, Op{Kind: IncrBy, Key: []byte("no opid"), Delta: 1}).Err)
-		must(t, late.s.CreateTable(TableOptions{Name: "home", Prefix: "home:", Mode: Exact, Window: MinWindow, Regions: RegionsNone}))
+		must(t, late.s.CreateTable(TableOptions{Name: "home", Prefix: "home:", Mode: Exact, Window: MinWindow,
+			Regions: RegionsNone}))
 		wantOp(t, cincr(late.s, "home:k", "x", 1), 1, true)
 		wantOp(t, cincr(old[0].s, "k", "y", 1), 11, true) // was there before
 

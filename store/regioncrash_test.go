@@ -18,11 +18,15 @@ func TestRegionCrash(t *testing.T) {
 	clock := newFakeClock()
 	open := func(fs vfs.FS) *Store {
 		return testStore(t, func(o *Options) {
-			o.FS, o.Partitions, o.Seed, o.Clock, o.SnapshotInterval, o.HotCounters = fs, 1, [16]byte{2}, clock.now, -1, 16
+			o.FS, o.Partitions = fs, 1
+			o.Seed, o.Clock = [16]byte{2}, clock.now
+			o.SnapshotInterval, o.HotCounters = -1, 16
 		})
 	}
 	w := &flushWorld{t: t}
-	w.s[0] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed, o.Clock = vfs.NewMem(), 1, [16]byte{1}, clock.now })
+	w.s[0] = testStore(t, func(o *Options) {
+		o.FS, o.Partitions, o.Seed, o.Clock = vfs.NewMem(), 1, [16]byte{1}, clock.now
+	})
 	w.s[1] = open(disk.fs())
 	w.join()
 	const keys, rounds = 12, 4
@@ -59,7 +63,8 @@ func TestRegionCrash(t *testing.T) {
 			}
 			for round := range rounds {
 				want := do(w.s[0], Op{Kind: CSeen, Key: []byte(key), ID: fmt.Append(nil, "op", round)})
-				if op := cincr(w.s[1], key, fmt.Sprint("op", round), 2); op.Applied || op.Value != want.Seen.Result {
+				if op := cincr(w.s[1], key, fmt.Sprint("op", round), 2); op.Applied ||
+					op.Value != want.Seen.Result {
 					t.Fatalf("%s: retry of op%d of %s: %+v, want %+v", step, round, key, op, want.Seen)
 				}
 			}

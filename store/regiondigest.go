@@ -13,33 +13,43 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Digests of counters: for each 1/1024 of the slots, a group, or for each bucket of keys in it, a sum of hashes over its keys, and
-// for each region the highest clock of its parts of them. Two regions must have the same sum if each has taken all changes that the other
-// one shows (Compare asks that). Why each piece of it is:
+// Digests of counters: for each 1/1024 of the slots, a group, or for each bucket of keys in it, a
+// sum of hashes over its keys, and for each region the highest clock of its parts of them. Two
+// regions must have the same sum if each has taken all changes that the other one shows (Compare
+// asks that). Why each piece of it is:
 //
 //	a part: clock, live, cum, register,   made by its region's changes alone, which all take in the order of
 //	expiry, take-backs                    their log; whole parts (Merge) are copies as of one of them
 //	its base                              the highest of what deletions say, and these are in the logs, too
 //	whether a part or a base is there     who has forgotten a dead counter (part.Parts.Droppable) lacks the
 //	                                      closed parts, and the bases of those that go on: neither is told
-//	                                      (part.Parts.AppendAgreed). A part that is closed has nothing else, since
-//	                                      its region has deleted it itself, as all knew before anybody forgot it
+//	                                      (part.Parts.AppendAgreed). A part that is closed has
+//	                                      nothing else, since
+//	                                      its region has deleted it itself, as all knew before
+//	                                      anybody forgot it
 //	whether the key is there              it is told if some part lives, which follows from parts and bases
 //	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
-//	what expires                          not told from a time on that who asks says: each region deletes it by its own
+//	what expires                          not told from a time on that who asks says: each region
+//	deletes it by its own
 //	                                      clock. One that gets there meanwhile has made a change
-//	tables                                keys of REGIONS ALL are told: tables must have the same prefixes everywhere
-//	the clock of a part                   each change that a region makes of a key is in the clock of its part, also a
-//	                                      deletion: so the clocks of a group's parts, dead ones too, say which changes it
-//	                                      shows. What an heir does is in the clocks of the parts that it inherits, which are
+//	tables                                keys of REGIONS ALL are told: tables must have the same
+//	prefixes everywhere
+//	the clock of a part                   each change that a region makes of a key is in the clock
+//	of its part, also a
+//	                                      deletion: so the clocks of a group's parts, dead ones
+//	                                      too, say which changes it
+//	                                      shows. What an heir does is in the clocks of the parts
+//	                                      that it inherits, which are
 //	                                      its own changes: their sum says how many of these a group shows
-//	a key that was dropped                that is in the region's own log, and counts as a change of its own: another one that
+//	a key that was dropped                that is in the region's own log, and counts as a change
+//	of its own: another one that
 //	                                      has taken it had taken the end of the key before
 //
-// Of no other thing that regions do not agree on it depends: what is in memory or in rows, who deleted what
-// has expired, ids, what is owed. Keys may change while they are read, and while the other region reads: what had been
-// taken before the first was read is shown whatever happens then, and clocks tell of what came later. A group in which
-// something did cannot be compared, and the others can; and of its buckets those in which nothing did.
+// Of no other thing that regions do not agree on it depends: what is in memory or in rows, who
+// deleted what has expired, ids, what is owed. Keys may change while they are read, and while the
+// other region reads: what had been taken before the first was read is shown whatever happens then,
+// and clocks tell of what came later. A group in which something did cannot be compared, and the
+// others can; and of its buckets those in which nothing did.
 //
 // The hashes are not keyed, since regions have no secret in common. Nothing is gained by keys
 // that collide: they only make a bucket larger, within the same group of slots, which is read as a
@@ -64,7 +74,8 @@ type RegionDigest struct {
 	Era          uint64 // of the region
 	Seq          uint64 // of the partition, before its keys were read
 	Gone         uint16 // the regions that were removed, a bit each
-	// Busy: a region that was removed is not levelled yet, or what was read was taken back. Nothing can be compared.
+	// Busy: a region that was removed is not levelled yet, or what was read was taken back. Nothing
+	// can be compared.
 	Busy  bool
 	Taken []RegionTaken // how far the partition had taken others' logs before its keys were read, by source
 	Sums  []DigestSum   // of groups of 16 slots, from First on, or of their buckets
@@ -73,13 +84,13 @@ type RegionDigest struct {
 // DigestSum is what a region has in a group of slots, or a bucket of it.
 type DigestSum struct {
 	Sum uint64 // of hashes of keys and their parts
-	// Clocks has the highest clock of each region's parts, and what was dropped here last; of a region that is gone, the sum of its
-	// parts' clocks.
+	// Clocks has the highest clock of each region's parts, and what was dropped here last; of a
+	// region that is gone, the sum of its parts' clocks.
 	Clocks [part.MaxRegions]uint64
 }
 
-// DigestQuery is what a region asks another one for: a digest of slots that are in one partition of both, whole groups. By buckets at
-// most 16 groups.
+// DigestQuery is what a region asks another one for: a digest of slots that are in one partition of
+// both, whole groups. By buckets at most 16 groups.
 type DigestQuery struct {
 	By                 part.Region
 	Group, Incarnation uint64 // … of the source, as who asks knows it
@@ -98,7 +109,8 @@ func (s *Store) Digest(ctx context.Context, q DigestQuery) ([]byte, error) {
 	p.lock()
 	err = (&Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation}).checkPeer(p)
 	p.mu.Unlock()
-	if err == nil && (q.First > q.Last || sumsOf(q.First, q.Last, q.Fine) > maxSums || s.partitions[q.First>>s.shift] != p || s.partitions[q.Last>>s.shift] != p) {
+	if err == nil && (q.First > q.Last || sumsOf(q.First, q.Last, q.Fine) > maxSums ||
+		s.partitions[q.First>>s.shift] != p || s.partitions[q.Last>>s.shift] != p) {
 		err = streamError("partition %d for the slots %d to %d", p.id, q.First, q.Last)
 	}
 	if err != nil {
@@ -129,9 +141,11 @@ func sumOf(key []byte, group uint16, fine bool) int {
 	return n
 }
 
-// RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots from first to last, or of their buckets,
-// which are of one partition here. It reads all their keys, one call after the other, and ends with ctx.
-func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, fine bool) (d RegionDigest, err error) {
+// RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots
+// from first to last, or of their buckets, which are of one partition here. It reads all their
+// keys, one call after the other, and ends with ctx.
+func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, fine bool) (d RegionDigest,
+	err error) {
 	select {
 	case s.digesting <- struct{}{}:
 		defer func() { <-s.digesting }()
@@ -148,7 +162,8 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, 
 		return d, ErrNoRegions
 	}
 	here := p.here()
-	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, Fine: fine, At: at, Era: p.regions.Era, Seq: p.seq}
+	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, Fine: fine, At: at,
+		Era: p.regions.Era, Seq: p.seq}
 	d.Taken = sortTaken(p.regions.cursors)
 	for i := range d.Taken {
 		t := &d.Taken[i]
@@ -158,7 +173,9 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, 
 		if m.Gone {
 			d.Gone |= 1 << m.Region
 		}
-		d.Busy = d.Busy || m.Gone && slices.ContainsFunc(p.unlevelled(m.Region), func(r part.Region) bool { return r == m.Heir || r == d.Region })
+		d.Busy = d.Busy || m.Gone && slices.ContainsFunc(p.unlevelled(m.Region), func(r part.Region) bool {
+			return r == m.Heir || r == d.Region
+		})
 	}
 	p.mu.Unlock()
 	p.taking.mu.Unlock()
@@ -170,7 +187,8 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, 
 			return d, ctx.Err()
 		}
 		var keys []foundKey
-		keys, more, end, err = s.partsBehind(p, after, last, max(s.positionOfNext(after), position(first, 0)), stateKeys)
+		keys, more, end, err = s.partsBehind(p, after, last, max(s.positionOfNext(after), position(first, 0)),
+			stateKeys)
 		if err != nil {
 			return d, err
 		}
@@ -184,7 +202,8 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, 
 	}
 	p.lock()
 	if begin, _ := slotRange(int(p.id), p.count); p.dropped != nil {
-		buckets := p.dropped[int(first/DigestSlots-begin/DigestSlots)*DigestBuckets:][:sumsOf(first, last, true)]
+		buckets := p.dropped[int(first/DigestSlots-begin/DigestSlots)*DigestBuckets:][:sumsOf(first, last,
+			true)]
 		for i, seq := range buckets {
 			clock := &d.Sums[i*len(d.Sums)/len(buckets)].Clocks[d.Region]
 			*clock = max(*clock, seq)
@@ -249,9 +268,11 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 	}
 	d.RegionSource = r.source()
 	d.First, d.Last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
-	d.At, d.Era, d.Seq, d.Gone = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(), uint16(r.UpTo(1<<part.MaxRegions-1))
+	d.At, d.Era, d.Seq, d.Gone = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(),
+		uint16(r.UpTo(1<<part.MaxRegions-1))
 	d.Busy, d.Fine, d.Taken = r.bit(), r.bit(), r.taken()
-	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 || sumsOf(d.First, d.Last, d.Fine) > maxSums {
+	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 ||
+		sumsOf(d.First, d.Last, d.Fine) > maxSums {
 		return RegionDigest{}, ErrPulled
 	}
 	d.Sums = make([]DigestSum, sumsOf(d.First, d.Last, d.Fine))
@@ -283,12 +304,13 @@ const (
 	Differ
 )
 
-// Compare returns for each sum whether two regions agree. That can be said if each has taken what the other one shows.
-// A difference may also be that they were in the middle of a change that does not come with its region's log, as a state
-// does: one that is found again a while later is one.
+// Compare returns for each sum whether two regions agree. That can be said if each has taken what
+// the other one shows. A difference may also be that they were in the middle of a change that does
+// not come with its region's log, as a state does: one that is found again a while later is one.
 func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
 	all := make([]Agreement, len(d.Sums))
-	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || d.Gone != o.Gone || d.Fine != o.Fine {
+	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era ||
+		d.Gone != o.Gone || d.Fine != o.Fine {
 		return all
 	}
 	g := newRegions(*set)
@@ -309,7 +331,8 @@ func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
 func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bool {
 	for r, clock := range o.Sums[i].Clocks {
 		switch m := g.member(part.Region(r)); {
-		case o.Gone>>r&1 != 0 && m != nil: // all have what it did itself, and what its heir does is in that one's log
+		case o.Gone>>r&1 != 0 && m != nil:
+			// all have what it did itself, and what its heir does is in that one's log
 			heir := g.source(m.Heir, slot)
 			if clock != d.Sums[i].Clocks[r] && d.taken(heir) < o.taken(heir) {
 				return false
@@ -326,7 +349,9 @@ func (d *RegionDigest) taken(from RegionSource) uint64 {
 	if from == d.RegionSource {
 		return d.Seq
 	}
-	i, ok := slices.BinarySearchFunc(d.Taken, from, func(t RegionTaken, from RegionSource) int { return t.compare(from) })
+	i, ok := slices.BinarySearchFunc(d.Taken, from, func(t RegionTaken, from RegionSource) int {
+		return t.compare(from)
+	})
 	if !ok {
 		return 0
 	}

@@ -45,8 +45,8 @@ func (w *testRegions) compare() (ok bool) {
 	return ok
 }
 
-// compared returns the first slots of the groups of a range in which two regions differ, and whether all groups could be
-// compared.
+// compared returns the first slots of the groups of a range in which two regions differ, and
+// whether all groups could be compared.
 func (w *testRegions) compared(a, b *testRegion, first, last uint16) (differ []uint16, all bool) {
 	w.t.Helper()
 	here, _ := a.clock.now()
@@ -69,8 +69,9 @@ func (w *testRegions) compared(a, b *testRegion, first, last uint16) (differ []u
 	return differ, all
 }
 
-// passing does something to a counter that may expire: each region deletes it by its own clock, and then
-// forgets it when it has heard that all know. The model knows nothing of these: regions are compared with each other.
+// passing does something to a counter that may expire: each region deletes it by its own clock, and
+// then forgets it when it has heard that all know. The model knows nothing of these: regions are
+// compared with each other.
 func (w *testRegions) passing(r *testRegion) {
 	n := w.rnd.IntN(w.opids/2 + 12)
 	key, id, delta := fmt.Append(nil, "e", n%passingKeys), fmt.Append(nil, "p", n), int64(n%3+1)
@@ -118,8 +119,8 @@ func (p *partition) spoil(key string) {
 	p.hot.peek(key).parts()[0].Cum++
 }
 
-// TestRegionDigest: a digest tells one part of one key. What one region has not taken of the other cannot be compared, and
-// all else can.
+// TestRegionDigest: a digest tells one part of one key. What one region has not taken of the other
+// cannot be compared, and all else can.
 func TestRegionDigest(t *testing.T) {
 	w := newTestRegions(t, 1, 2, 1)
 	a, b := w.r[0], w.r[1]
@@ -142,7 +143,8 @@ func TestRegionDigest(t *testing.T) {
 	if !compare(group) {
 		t.Error("not all was compared")
 	}
-	for _, r := range []*testRegion{a, b} { // it is being changed by either: nothing is said of it, and the rest is compared
+	// it is being changed by either: nothing is said of it, and the rest is compared
+	for _, r := range []*testRegion{a, b} {
 		w.do(r, Op{Kind: IncrBy, Key: []byte("k2"), Delta: 1})
 		if compare() {
 			t.Errorf("compared although what region %d did was not taken", r.n)
@@ -161,7 +163,8 @@ func TestRegionDigest(t *testing.T) {
 	}
 }
 
-// TestDigestBuckets: of a group in which something differs, is being changed or was dropped, all but the bucket of that key is compared.
+// TestDigestBuckets: of a group in which something differs, is being changed or was dropped, all
+// but the bucket of that key is compared.
 func TestDigestBuckets(t *testing.T) {
 	w := newTestRegions(t, 1, 16, 4)
 	a, b := w.r[0], w.r[1]
@@ -201,7 +204,8 @@ func TestDigestBuckets(t *testing.T) {
 	}
 	get(b.s, keys[2])
 	b.s.partitions[Slot([]byte(keys[2]))>>b.s.shift].spoil(keys[2])
-	expect("two are being changed, and one differs", map[string]Agreement{keys[0]: Unknown, keys[1]: Unknown, keys[2]: Differ})
+	expect("two are being changed, and one differs",
+		map[string]Agreement{keys[0]: Unknown, keys[1]: Unknown, keys[2]: Differ})
 	w.do(a, Op{Kind: Del, Keys: [][]byte{[]byte(keys[2])}})
 	w.drain()
 	expect("all was taken", nil)
@@ -212,15 +216,19 @@ func TestDigestBuckets(t *testing.T) {
 	expect("one was dropped just now", map[string]Agreement{keys[3]: Unknown})
 }
 
-// TestDigestOfGone: what an heir does to the part of a region that was removed is in the heir's log: until that was taken nothing is
-// said, and from then on a part that is another one is a difference.
+// TestDigestOfGone: what an heir does to the part of a region that was removed is in the heir's
+// log: until that was taken nothing is said, and from then on a part that is another one is a
+// difference.
 func TestDigestOfGone(t *testing.T) {
-	set := RegionSet{Self: 0, Members: []RegionMember{{Region: 0, Partitions: 1}, {Region: 1, Partitions: 1}, {Region: 2, Partitions: 1, Gone: true, Heir: 1}}}
+	set := RegionSet{Self: 0, Members: []RegionMember{{Region: 0, Partitions: 1}, {Region: 1, Partitions: 1},
+		{Region: 2, Partitions: 1, Gone: true, Heir: 1}}}
 	digest := func(r, other part.Region, taken, seq uint64, clocks []uint64) *RegionDigest {
-		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Sums: make([]DigestSum, 1)}
+		d := &RegionDigest{RegionSource: RegionSource{r,
+			0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Sums: make([]DigestSum, 1)}
 		d.Taken = []RegionTaken{{RegionSource{other, 0}, taken}}
 		for i, clock := range clocks {
-			k := foundKey{stateKey: stateKey{key: fmt.Append(nil, "k", i), parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}}
+			k := foundKey{stateKey: stateKey{key: fmt.Append(nil, "k", i),
+				parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}}
 			d.Sums[0].add(nil, &k, 0, d.Gone)
 		}
 		return d
@@ -230,12 +238,14 @@ func TestDigestOfGone(t *testing.T) {
 		here, there []uint64 // the clocks of the parts
 		want        Agreement
 	}{
-		{20, []uint64{7}, []uint64{7}, Agree}, {20, []uint64{5}, []uint64{7}, Differ}, {19, []uint64{5}, []uint64{7}, Unknown}, {19, []uint64{7}, []uint64{7}, Agree},
+		{20, []uint64{7}, []uint64{7}, Agree}, {20, []uint64{5}, []uint64{7}, Differ},
+		{19, []uint64{5}, []uint64{7}, Unknown}, {19, []uint64{7}, []uint64{7}, Agree},
 		{19, []uint64{5, 9}, []uint64{7, 9}, Unknown}, // not the highest
 		{19, nil, []uint64{7}, Unknown},               // dropped here
 		{19, []uint64{7}, nil, Unknown},
 	} {
-		if got := digest(0, 1, c.taken, 10, c.here).Compare(digest(1, 0, 10, 20, c.there), &set); got[0] != c.want {
+		if got := digest(0, 1, c.taken, 10, c.here).Compare(digest(1, 0, 10, 20, c.there),
+			&set); got[0] != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -245,7 +255,8 @@ func TestDigestOfGone(t *testing.T) {
 	}
 }
 
-// TestDigestOfDropped: a key that was dropped, with all that tells of its end, while regions were being compared is no difference.
+// TestDigestOfDropped: a key that was dropped, with all that tells of its end, while regions were
+// being compared is no difference.
 func TestDigestOfDropped(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)
 	a, b := w.r[0], w.r[1]
@@ -315,8 +326,8 @@ func TestDigestEnds(t *testing.T) {
 	must(t, err)
 }
 
-// TestDigestOfWriters: regions that are written all the time are found to agree in all that is not being changed, however the keys
-// change, are deleted and dropped while they are read.
+// TestDigestOfWriters: regions that are written all the time are found to agree in all that is not
+// being changed, however the keys change, are deleted and dropped while they are read.
 func TestDigestOfWriters(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)
 	a, b := w.r[0], w.r[1]
@@ -338,7 +349,8 @@ func TestDigestOfWriters(t *testing.T) {
 			}
 			do(w.r[i%2].s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 1})
 			key := fmt.Append(nil, "fleeting", i/2%fleeting)
-			do(w.r[i%2].s, []Op{{Kind: IncrBy, Key: key, Delta: 1}, {Kind: Del, Keys: [][]byte{key}}}[i/2/fleeting%2])
+			do(w.r[i%2].s,
+				[]Op{{Kind: IncrBy, Key: key, Delta: 1}, {Kind: Del, Keys: [][]byte{key}}}[i/2/fleeting%2])
 			if i%10 == 0 {
 				w.drain()
 				for _, r := range w.r {

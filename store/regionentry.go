@@ -13,12 +13,14 @@ import (
 
 // regional are the fields of an entry that only members of regions log.
 type regional struct {
-	note   regionNote   // with flagRegional
-	merged byte         // of a merge, or what an heir did: mergeEnds, mergeAside or 0
-	parts  part.Parts   // of these: all parts of the key; of a take-back: the winner's part
-	delta  part.Delta   // of a merge that was read from the log: what it made of the parts before
-	heard  Heard        // where an operation was applied; of a take-back: the winner
-	back   takeBack     // of a take-back, or of what is paid; of what is heard, Dot alone: the own one that was taken back before, or 0
+	note   regionNote // with flagRegional
+	merged byte       // of a merge, or what an heir did: mergeEnds, mergeAside or 0
+	parts  part.Parts // of these: all parts of the key; of a take-back: the winner's part
+	delta  part.Delta // of a merge that was read from the log: what it made of the parts before
+	heard  Heard      // where an operation was applied; of a take-back: the winner
+	// of a take-back, or of what is paid; of what is heard, Dot alone: the own one that was taken
+	// back before, or 0
+	back   takeBack
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
 	owed   []owedOp     // what is owed, ordered
@@ -118,8 +120,10 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {
 		for i := range min(int(r.Byte()), part.MaxRegions+1) {
-			base := part.RegionBase{Region: part.Region(r.Byte()), Base: part.Base{Clock: r.Uvarint(), Cum: r.Varint()}}
-			if base.Region >= part.MaxRegions || base.Clock == 0 || i > 0 && base.Region <= n.Bases[i-1].Region {
+			base := part.RegionBase{Region: part.Region(r.Byte()),
+				Base: part.Base{Clock: r.Uvarint(), Cum: r.Varint()}}
+			if base.Region >= part.MaxRegions || base.Clock == 0 || i > 0 &&
+				base.Region <= n.Bases[i-1].Region {
 				r.Fail()
 			}
 			if r.err() != nil {

@@ -13,10 +13,14 @@ import (
 // someRegional has something in each field.
 func someRegional() *regional {
 	return &regional{
-		note:  regionNote{HLC: 1e12, Absent: true, Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}}, {Region: 9, Base: part.Base{Clock: 1}}}},
-		parts: part.Parts{part.FromCounter(3, -5, 1<<40)}, heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
-		back:   takeBack{Dot: 77, Made: -5, Held: true},
-		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12, []RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
+		note: regionNote{HLC: 1e12, Absent: true,
+			Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}},
+				{Region: 9, Base: part.Base{Clock: 1}}}},
+		parts: part.Parts{part.FromCounter(3, -5, 1<<40)},
+		heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
+		back:  takeBack{Dot: 77, Made: -5, Held: true},
+		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12,
+			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
 		clocks: []uint64{5, 7},
 		owed:   []owedOp{{2, 5, -1}, {2, 7, 1}, {3, 1, 1}},
 	}
@@ -27,7 +31,8 @@ func someRegional() *regional {
 func TestRegionEntries(t *testing.T) {
 	far := regionNote{HLC: part.MaxHLC, Absent: true}
 	for i := range part.MaxRegions {
-		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i), Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64}})
+		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i),
+			Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64}})
 	}
 	for _, n := range []regionNote{{}, someRegional().note, far, {HLC: 1}, {Bases: far.Bases[:1]}} {
 		b := n.appendTo(nil)
@@ -44,7 +49,8 @@ func TestRegionEntries(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range [][]byte{{}, {8}, {0, 0}, {1, 0}, {1, 0x81, 0}, {4, 0}, {4, 1, 16, 1, 0}, {4, 1, 0, 0, 0}, {4, 2, 1, 1, 0, 1, 1, 0}, {4, 2, 2, 1, 0, 1, 1, 0}, {4, 17}} {
+	for _, bad := range [][]byte{{}, {8}, {0, 0}, {1, 0}, {1, 0x81, 0}, {4, 0}, {4, 1, 16, 1, 0}, {4, 1, 0, 0,
+		0}, {4, 2, 1, 1, 0, 1, 1, 0}, {4, 2, 2, 1, 0, 1, 1, 0}, {4, 17}} {
 		if n, err := decodeNote(bad); !errors.Is(err, errCorruptEntry) {
 			t.Errorf("%x: %+v", bad, n)
 		}
@@ -76,7 +82,8 @@ func TestRegionEntries(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, e, r.err())
 		}
 	}
-	if r, err := newSectionReader(append(slices.Clone(begin), merge(0, blob...)...)); err != nil || !r.next(new(entry)) {
+	if r, err := newSectionReader(append(slices.Clone(begin), merge(0, blob...)...)); err != nil ||
+		!r.next(new(entry)) {
 		t.Error("a merge is refused:", r.err())
 	}
 }
@@ -84,12 +91,14 @@ func TestRegionEntries(t *testing.T) {
 // TestRegionState: what a member knows comes back from the state row.
 func TestRegionState(t *testing.T) {
 	g := newRegions(regionSet(false))
-	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1, []RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, Proof{7, 8}, 0})
+	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1,
+		[]RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, Proof{7, 8}, 0})
 	g.hear(RegionSource{third, 1}, []RegionTaken{{RegionSource{own, 0}, 2}})
 	state := partitionState{catalog: newCatalog(), regions: g.clone()}
 	b := state.encode()
 	again, err := decodeState(b)
-	if err != nil || !slices.Equal(again.encode(), b) || !reflect.DeepEqual(again.regions.heard, g.heard) || !reflect.DeepEqual(again.regions.cursors, g.cursors) ||
+	if err != nil || !slices.Equal(again.encode(), b) || !reflect.DeepEqual(again.regions.heard, g.heard) ||
+		!reflect.DeepEqual(again.regions.cursors, g.cursors) ||
 		!reflect.DeepEqual(again.regions.RegionSet, g.RegionSet) {
 		t.Fatalf("%+v %v", again.regions, err)
 	}
@@ -99,7 +108,8 @@ func TestRegionState(t *testing.T) {
 	}
 	for i := range len(b) - len(state.catalog.encode()) {
 		if i > 0 {
-			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.Encode()) {
+			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil &&
+				i < len(g.RegionSet.Encode()) {
 				t.Errorf("a state without its last %d bytes is read", i)
 			}
 		}
@@ -109,7 +119,8 @@ func TestRegionState(t *testing.T) {
 // TestNoteBeyondAllClocks: a time that no region could make later is refused, and one as late as
 // may be is no longer made later, but what is set in its place is shown.
 func TestNoteBeyondAllClocks(t *testing.T) {
-	if _, err := decodeNote((&regionNote{HLC: part.MaxHLC + 1}).appendTo(nil)); !errors.Is(err, errCorruptEntry) {
+	if _, err := decodeNote((&regionNote{HLC: part.MaxHLC + 1}).appendTo(nil)); !errors.Is(err,
+		errCorruptEntry) {
 		t.Error(err)
 	}
 	r := newRegionStore(t, false)

@@ -20,7 +20,8 @@ import (
 func twoRegions(self part.Region, era uint64, partitions int) RegionSet {
 	set := RegionSet{Group: 77, Version: era, Era: era, Self: self}
 	for i := range part.Region(2) {
-		set.Members = append(set.Members, RegionMember{Region: i, Name: fmt.Sprint("region", i), Partitions: partitions, Incarnation: 0})
+		set.Members = append(set.Members,
+			RegionMember{Region: i, Name: fmt.Sprint("region", i), Partitions: partitions, Incarnation: 0})
 	}
 	return set
 }
@@ -34,7 +35,9 @@ type flushWorld struct {
 func newFlushWorld(t *testing.T) *flushWorld {
 	w := &flushWorld{t: t}
 	for i := range w.s {
-		w.s[i] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed = vfs.NewMem(), 1, [16]byte{byte(i + 1)} })
+		w.s[i] = testStore(t, func(o *Options) {
+			o.FS, o.Partitions, o.Seed = vfs.NewMem(), 1, [16]byte{byte(i + 1)}
+		})
 	}
 	return w
 }
@@ -44,7 +47,8 @@ func (w *flushWorld) join() {
 	w.flush(0, 0)
 	w.flush(1, 0)
 	for to := range w.s { // what they did alone
-		q := StateQuery{By: part.Region(to), Of: part.Region(1 - to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, Most: 1000}
+		q := StateQuery{By: part.Region(to), Of: part.Region(1 - to), Group: 77,
+			Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, Most: 1000}
 		for more := true; more; more = q.At != nil {
 			page, err := w.s[1-to].State(q)
 			must(w.t, err)
@@ -73,7 +77,8 @@ func (w *flushWorld) askMost(to, most int) []byte {
 	after, acked, err := w.s[to].TakenOf(0, RegionSource{Region: part.Region(1 - to)})
 	must(w.t, err)
 	b, err := w.s[1-to].Pull(Pull{
-		By: part.Region(to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, After: after, Acked: acked, Most: most,
+		By: part.Region(to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1,
+		After: after, Acked: acked, Most: most,
 	})
 	must(w.t, err)
 	return b
@@ -189,7 +194,8 @@ func TestRegionFlushTaking(t *testing.T) {
 	w.join()
 	var b Batch
 	for i := range 4 * takeOps {
-		*b.Add(CIncrBy) = Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "k%d", i%100), ID: fmt.Appendf(nil, "op%d", i), Delta: 1}
+		*b.Add(CIncrBy) = Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "k%d", i%100),
+			ID: fmt.Appendf(nil, "op%d", i), Delta: 1}
 		if len(b.Ops) == takeOps {
 			w.s[0].Execute(&b)
 			b.Reset()
@@ -222,7 +228,8 @@ func TestRegionFlushCommit(t *testing.T) {
 		g.holds(t)
 		answer := make(chan []byte, 1)
 		go func() {
-			b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: before})
+			b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1,
+				After: before})
 			must(t, err)
 			answer <- b
 		}()
@@ -312,7 +319,8 @@ func (c *flushCrash) judge(s *Store, step string, eras ...uint64) {
 	for i, k := range flushKeys {
 		want := [...]int64{6, 0, 2}[set.Era]
 		if v, ok := get(s, k); v != want || ok != (want > 0) || s.partitions[i].regions.Era != set.Era {
-			c.t.Fatalf("%s: %s = %d, %v in era %d of %d", step, k, v, ok, s.partitions[i].regions.Era, set.Era)
+			c.t.Fatalf("%s: %s = %d, %v in era %d of %d", step, k, v, ok, s.partitions[i].regions.Era,
+				set.Era)
 		}
 		if seen := do(s, Op{Kind: CSeen, Key: []byte(k), ID: []byte("own")}).Found; seen != (set.Era == 0) {
 			c.t.Fatalf("%s: in era %d the id of era 0 is remembered: %v", step, set.Era, seen)

@@ -52,14 +52,16 @@ type RegionIDs struct {
 	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
 	// judges by what it knows, so together they can exceed them.
 	BeyondBounds uint64
-	// Owed are those that are to be taken back here once there is room (part.MaxUndo), and count twice until then.
+	// Owed are those that are to be taken back here once there is room (part.MaxUndo), and count
+	// twice until then.
 	Owed uint64
 }
 
 // Add adds others.
 func (n *RegionIDs) Add(o *RegionIDs) {
 	n.Heard, n.Late, n.Twins = n.Heard+o.Heard, n.Late+o.Late, n.Twins+o.Twins
-	n.TakenBack, n.Unchecked, n.BeyondBounds = n.TakenBack+o.TakenBack, n.Unchecked+o.Unchecked, n.BeyondBounds+o.BeyondBounds
+	n.TakenBack, n.Unchecked = n.TakenBack+o.TakenBack, n.Unchecked+o.Unchecked
+	n.BeyondBounds = n.BeyondBounds + o.BeyondBounds
 }
 
 // RegionIDs returns the sums of all partitions, since the store was opened.
@@ -78,9 +80,9 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 	return sum
 }
 
-// RegionIDsOf returns what was made of the opids of each region, by its number, since the store was opened; but for what is
-// beyond bounds, which is no single one's. Own records that were given up too early are unchecked of the region that
-// was furthest behind.
+// RegionIDsOf returns what was made of the opids of each region, by its number, since the store was
+// opened; but for what is beyond bounds, which is no single one's. Own records that were given up
+// too early are unchecked of the region that was furthest behind.
 func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	for _, p := range s.partitions {
 		p.lock()
@@ -93,8 +95,8 @@ func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	return sums
 }
 
-// RegionWaiting returns how many entries of the own logs each other region has not said, in its own, to have taken
-// (EntriesBetween): the ids in them are kept for it.
+// RegionWaiting returns how many entries of the own logs each other region has not said, in its
+// own, to have taken (EntriesBetween): the ids in them are kept for it.
 func (s *Store) RegionWaiting() (ops [part.MaxRegions]uint64) {
 	for _, p := range s.partitions {
 		p.lock()
@@ -121,7 +123,8 @@ func (x *decider) regionHear(op *Op) error {
 		return ErrOption
 	}
 	r.judgeHeardAgain(op.ID)
-	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true, Region: h.Origin, Dot: h.Dot}
+	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true,
+		Region: h.Origin, Dot: h.Dot}
 	ids := &r.p.ids[h.Origin]
 	first := r.verdict == verdictSeen && heard.Before(&r.seen, r.p.self())
 	switch {
@@ -163,7 +166,9 @@ func (r *ref) judgeHeardAgain(id []byte) {
 // heardEntry returns the entry of an operation of another region.
 func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
 	e := x.regionalEntry(r, kind)
-	e.table, e.id, e.delta, e.clip, e.t, e.hash, e.r.heard = r.t.def.ID, op.ID, h.Delta, h.Clip, r.t, r.hash, *h
+	e.table, e.id, e.delta = r.t.def.ID, op.ID, h.Delta
+	e.clip, e.t, e.hash = h.Clip, r.t, r.hash
+	e.r.heard = *h
 	if h.Clip != 0 {
 		e.flags |= flagClipped
 	}
@@ -189,11 +194,10 @@ func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
 	op.Applied = true
 }
 
-// takeBack takes back the own application of an opid, because another region's ranks first; or, without room for
-// that, owes it.
-// From then on the record is that region's. Where a deletion has removed what was added, or
-// the key holds no counter, there is nothing to take back, and only the record changes; but
-// that is final, too. It must not be called again for the record that results.
+// takeBack takes back the own application of an opid, because another region's ranks first; or,
+// without room for that, owes it. From then on the record is that region's. Where a deletion has
+// removed what was added, or the key holds no counter, there is nothing to take back, and only the
+// record changes; but that is final, too. It must not be called again for the record that results.
 //
 // The other region's part must be here, so that no less is shown than what is known; it goes
 // with the entry, for those who read it before that region's log.
@@ -315,8 +319,9 @@ func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
 	return a
 }
 
-// ackedByRegions is the sequence up to which every other region has said, in its own log, that
-// it has taken this partition's: what it had applied before has arrived here. last is the one that has taken least.
+// ackedByRegions is the sequence up to which every other region has said, in its own log, that it
+// has taken this partition's: what it had applied before has arrived here. last is the one that has
+// taken least.
 func (p *partition) ackedByRegions() (acked uint64, last part.Region) {
 	acked, last = math.MaxUint64, p.regions.Self
 	for _, by := range p.regions.ids {

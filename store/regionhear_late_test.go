@@ -28,7 +28,8 @@ func (s *idStore) save() {
 func (s *idStore) acks(r part.Region, seq uint64) {
 	s.t.Helper()
 	s.seq[r]++
-	c := &RegionCursor{RegionTaken: RegionTaken{RegionSource: RegionSource{r, 0}, Seq: s.seq[r]}, Vector: []RegionTaken{{RegionSource{1, 0}, seq}}}
+	c := &RegionCursor{RegionTaken: RegionTaken{RegionSource: RegionSource{r,
+		0}, Seq: s.seq[r]}, Vector: []RegionTaken{{RegionSource{1, 0}, seq}}}
 	if op := do(s.Store, Op{Kind: regionCursor, Object: c}); op.Err != nil {
 		s.t.Fatal(op.Err)
 	}
@@ -74,7 +75,8 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 				t.Fatalf("after %v the opid is known to clients: %+v", late, r.seen.Figures())
 			}
 			now, _ := s.clock.now()
-			mustTake(t, s, s.next(told{key: "k", id: "x", region: 0, wall: start - 1, now: now, delta: 5, result: 77}))
+			mustTake(t, s,
+				s.next(told{key: "k", id: "x", region: 0, wall: start - 1, now: now, delta: 5, result: 77}))
 			want := int64(6)
 			if !tc.back {
 				want = 11
@@ -91,7 +93,8 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 			if n != wantIDs {
 				t.Errorf("%+v, not %+v", n, wantIDs)
 			}
-			if of := s.RegionIDsOf(); len(tc.acks) == 1 && of[2].Unchecked != tc.unchecked { // which has not acknowledged it
+			// which has not acknowledged it
+			if of := s.RegionIDsOf(); len(tc.acks) == 1 && of[2].Unchecked != tc.unchecked {
 				t.Errorf("of region 2: %+v", of[2])
 			}
 			s.reopen(true)
@@ -115,9 +118,12 @@ func TestHeardByAge(t *testing.T) {
 	for i, tc := range []struct {
 		age, behind int64 // by the clock of who tells it, which may be behind ours
 		kept        bool
-	}{{keep, 0, true}, {keep + 1, 0, false}, {-1000, 0, true}, {1 << 40, 0, false}, {keep, 1 << 30, true}, {keep + 1, -1 << 30, false}} {
+	}{{keep, 0, true}, {keep + 1, 0, false}, {-1000, 0, true}, {1 << 40, 0, false}, {keep, 1 << 30, true},
+		{keep + 1, -1 << 30, false}} {
 		id := fmt.Sprint(i)
-		mustTake(t, s, s.next(told{key: "k", id: id, region: 2, wall: now - tc.age - tc.behind, now: now - tc.behind, delta: 1}))
+		mustTake(t, s,
+			s.next(told{key: "k", id: id, region: 2, wall: now - tc.age - tc.behind, now: now - tc.behind,
+				delta: 1}))
 		if op := s.cseen("k", id); op.Found != tc.kept {
 			t.Errorf("age %d: %+v", tc.age, op.Seen)
 		}
@@ -184,7 +190,8 @@ func TestHeardKeyStates(t *testing.T) {
 			do(s.Store, Op{Kind: Del, Keys: [][]byte{[]byte("k")}})
 			do(s.Store, Op{Kind: IncrBy, Key: []byte("k"), Delta: 100})
 		}, 103, true},
-		{"assigned", func(s *idStore) { do(s.Store, Op{Kind: Set, Key: []byte("k"), Delta: 100}) }, 103, true},
+		{"assigned", func(s *idStore) { do(s.Store, Op{Kind: Set, Key: []byte("k"), Delta: 100}) }, 103,
+			true},
 		{"an object", func(s *idStore) {
 			do(s.Store, Op{Kind: Del, Keys: [][]byte{[]byte("k")}})
 			do(s.Store, Op{Kind: FBFReserve, Key: []byte("k")})
@@ -292,7 +299,8 @@ func TestHeardMultiKey(t *testing.T) {
 	s := newIDStore(t, nil)
 	start, _ := s.clock.now()
 	multi := func(id string) Op {
-		return do(s.Store, Op{Kind: CMIncrBy, ID: []byte(id), Keys: [][]byte{[]byte("a"), []byte("b")}, Deltas: []int64{1, 2}})
+		return do(s.Store, Op{Kind: CMIncrBy, ID: []byte(id), Keys: [][]byte{[]byte("a"), []byte("b")},
+			Deltas: []int64{1, 2}})
 	}
 	mustTake(t, s, s.next(told{key: "a", id: "x", region: 0, wall: start, delta: 1, result: 1}))
 	if op := multi("x"); !errors.Is(op.Err, ErrPartlyHeard) {
@@ -342,7 +350,8 @@ func TestHeardRefusals(t *testing.T) {
 		t.Errorf("value %d, %d entries more", v, s.partitions[0].seq-before)
 	}
 	alone := testStore(t, nil)
-	if op := do(alone, Op{Kind: regionHear, Key: []byte("k"), ID: []byte("x"), Object: &Heard{Dot: 1}}); !errors.Is(op.Err, ErrNoRegions) {
+	if op := do(alone, Op{Kind: regionHear, Key: []byte("k"), ID: []byte("x"),
+		Object: &Heard{Dot: 1}}); !errors.Is(op.Err, ErrNoRegions) {
 		t.Error(op.Err)
 	}
 }
@@ -359,7 +368,8 @@ func TestTakeBackWhenFull(t *testing.T) {
 		for i := range n {
 			id := fmt.Sprint("op", from+i)
 			*b.Add(CIncrBy) = Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte(id), Delta: 1}
-			heard = append(heard, s.next(told{key: "k", id: id, region: 0, wall: start - 1, delta: 1, result: 1}))
+			heard = append(heard,
+				s.next(told{key: "k", id: id, region: 0, wall: start - 1, delta: 1, result: 1}))
 		}
 		s.Execute(&b)
 		mustTake(t, s, heard...)
@@ -375,7 +385,8 @@ func TestTakeBackWhenFull(t *testing.T) {
 	twins(part.MaxUndo, 1) // one of the two has not said that it knows
 	owes := func(when string, value int64, owed int) {
 		t.Helper()
-		if v, _ := get(s.Store, "k"); v != value || len(s.owedOf("k")) != owed || s.RegionIDs().Unchecked != 0 {
+		if v, _ := get(s.Store, "k"); v != value || len(s.owedOf("k")) != owed ||
+			s.RegionIDs().Unchecked != 0 {
 			t.Errorf("%s: value %d, owed %v, %+v", when, v, s.owedOf("k"), s.RegionIDs())
 		}
 		if taken := s.cseen("k", fmt.Sprint("op", part.MaxUndo)).Seen; taken.Taken == 0 || !taken.Other {

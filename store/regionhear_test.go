@@ -15,7 +15,8 @@ import (
 func threeRegions(self part.Region, partitions int) RegionSet {
 	set := RegionSet{Self: self}
 	for r, name := range []string{"a", "b", "c"} {
-		set.Members = append(set.Members, RegionMember{Region: part.Region(r), Name: name, Partitions: partitions})
+		set.Members = append(set.Members,
+			RegionMember{Region: part.Region(r), Name: name, Partitions: partitions})
 	}
 	return set
 }
@@ -81,12 +82,14 @@ func (s *idStore) take(hs ...told) error {
 	b := Batch{Atomic: true}
 	for _, h := range hs {
 		op := b.Add(regionMerge)
-		op.Key, op.Object = []byte(h.key), []Change{{Kind: ChangeAdd, Region: h.region, Seq: h.dot, Delta: h.delta - h.clip}}
+		op.Key, op.Object = []byte(h.key),
+			[]Change{{Kind: ChangeAdd, Region: h.region, Seq: h.dot, Delta: h.delta - h.clip}}
 	}
 	for _, h := range hs {
 		op := b.Add(regionHear)
 		op.Key, op.ID = []byte(h.key), []byte(h.id)
-		op.Object = &Heard{Origin: h.region, Dot: h.dot, Wall: h.wall, Told: h.now, Delta: h.delta, Clip: h.clip, Result: h.result}
+		op.Object = &Heard{Origin: h.region, Dot: h.dot, Wall: h.wall, Told: h.now, Delta: h.delta,
+			Clip: h.clip, Result: h.result}
 	}
 	s.Execute(&b)
 	for _, op := range b.Ops {
@@ -183,15 +186,19 @@ func TestIDRules(t *testing.T) {
 				if !m.known {
 					m.value += delta
 					now, _ := s.clock.now()
-					m.known, m.seen = true, Seen{Delta: delta, Result: m.value, UnixMs: now, Dot: s.partitions[0].seq}
+					m.known, m.seen = true, Seen{Delta: delta, Result: m.value, UnixMs: now,
+						Dot: s.partitions[0].seq}
 				}
 				continue
 			}
-			h := s.next(told{key: key(i), id: "x", region: e.region, wall: start + e.wall, delta: delta, clip: 4, result: -delta})
+			h := s.next(told{key: key(i), id: "x", region: e.region, wall: start + e.wall, delta: delta,
+				clip: 4, result: -delta})
 			mustTake(t, s, h)
 			m.value += delta - 4 // the other region takes it back, if so, and tells that later
-			heard := Seen{Delta: delta, Result: -delta, UnixMs: h.wall, Clip: 4, Other: true, Region: h.region, Dot: h.dot}
-			first := heard.UnixMs < m.seen.UnixMs || heard.UnixMs == m.seen.UnixMs && (heard.Region < m.region(own) || heard.Region == m.region(own) && heard.Dot < m.seen.Dot)
+			heard := Seen{Delta: delta, Result: -delta, UnixMs: h.wall, Clip: 4, Other: true,
+				Region: h.region, Dot: h.dot}
+			first := heard.UnixMs < m.seen.UnixMs || heard.UnixMs == m.seen.UnixMs &&
+				(heard.Region < m.region(own) || heard.Region == m.region(own) && heard.Dot < m.seen.Dot)
 			switch {
 			case !m.known:
 				m.known, m.seen = true, heard

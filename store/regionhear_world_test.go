@@ -90,7 +90,8 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 			}
 			if e.kind == entryApply {
 				heard = append(heard, Op{Kind: regionHear, ID: append([]byte(nil), e.id...), Object: &Heard{
-					Origin: pair[1], Dot: seq, Wall: rd.at.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+					Origin: pair[1], Dot: seq, Wall: rd.at.wall, Delta: e.delta, Clip: e.clip,
+					Result: e.value,
 				}})
 			}
 		}
@@ -114,7 +115,8 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 	}
 	op := b.Add(regionCursor)
 	op.Delta = int64(partition)
-	op.Object = &RegionCursor{RegionTaken: RegionTaken{RegionSource{pair[1], uint16(partition)}, *after}, Wall: wall}
+	op.Object = &RegionCursor{RegionTaken: RegionTaken{RegionSource{pair[1], uint16(partition)}, *after},
+		Wall: wall}
 	to.Execute(&b)
 	for _, op := range b.Ops {
 		must(w.t, op.Err)
@@ -190,11 +192,13 @@ func TestTwinsConverge(t *testing.T) {
 				if !seen.Other {
 					seen.Region = part.Region(r)
 				}
-				if v != deltas[first] || seen.Delta != deltas[first] || seen.Result != deltas[first] || seen.Region != part.Region(first) || seen.UnixMs != start+1+int64(walls[p][first]) {
+				if v != deltas[first] || seen.Delta != deltas[first] || seen.Result != deltas[first] ||
+					seen.Region != part.Region(first) || seen.UnixMs != start+1+int64(walls[p][first]) {
 					t.Fatalf("round %d, partition %d: regions applied at %v; region %d shows %d and knows %+v", round, p, walls[p], r, v, seen)
 				}
 				if lost := walls[p][r] >= 0 && r != first; lost != (seen.Taken != 0) {
-					t.Fatalf("partition %d: regions applied at %v; region %d has taken back: %v", p, walls[p], r, !lost)
+					t.Fatalf("partition %d: regions applied at %v; region %d has taken back: %v", p, walls[p],
+						r, !lost)
 				}
 			}
 		}

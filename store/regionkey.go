@@ -12,13 +12,15 @@ type ChangeKind uint8
 
 // The kinds of changes. Values are part of the format of what regions exchange.
 const (
-	ChangeAdd      ChangeKind = 1 // Delta was added; Expire is the expiry that it was made under
-	ChangeSet      ChangeKind = 2 // SET to Delta at HLC, with Expire; Bases
-	ChangeDelete   ChangeKind = 3 // DEL, or the key expired; Bases
-	ChangeExpire   ChangeKind = 4 // Expire was set
-	ChangeTakeBack ChangeKind = 5 // Delta, which was added at Dot, was taken back; Parts has the winner's part
+	ChangeAdd    ChangeKind = 1 // Delta was added; Expire is the expiry that it was made under
+	ChangeSet    ChangeKind = 2 // SET to Delta at HLC, with Expire; Bases
+	ChangeDelete ChangeKind = 3 // DEL, or the key expired; Bases
+	ChangeExpire ChangeKind = 4 // Expire was set
+	// Delta, which was added at Dot, was taken back; Parts has the winner's part
+	ChangeTakeBack ChangeKind = 5
 	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
-	ChangeParts    ChangeKind = 7 // of an exchange of states, or of an heir: all Parts of the key, as the region knows them
+	// of an exchange of states, or of an heir: all Parts of the key, as the region knows them
+	ChangeParts ChangeKind = 7
 )
 
 // Change is what a region did to a counter, as its log or its state tells it.

@@ -28,8 +28,8 @@ func TestLogFromBeforeFlush(t *testing.T) {
 	}
 }
 
-// TestEntriesOfMember: what a member of regions logs of an operation on a counter that only it has touched has
-// the very bytes that a server alone logs.
+// TestEntriesOfMember: what a member of regions logs of an operation on a counter that only it has
+// touched has the very bytes that a server alone logs.
 func TestEntriesOfMember(t *testing.T) {
 	var logs [2][]byte
 	for i := range logs {

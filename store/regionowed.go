@@ -27,8 +27,9 @@ import (
 // room again (pay): the sum is late, never wrong.
 
 const (
-	// maxOwed bounds what a partition knows other regions to owe. What is beyond it may count twice if its region
-	// is lost before it takes it back, and is counted as unchecked. What this region owes only memory bounds.
+	// maxOwed bounds what a partition knows other regions to owe. What is beyond it may count twice
+	// if its region is lost before it takes it back, and is counted as unchecked. What this region
+	// owes only memory bounds.
 	maxOwed = 64 << 10
 	// payBatch bounds the take-backs that one batch of the cycle makes, while clients wait for the partition.
 	payBatch = 512
@@ -78,7 +79,8 @@ func (o *owedOps) byOthers(self part.Region) (n int) {
 // pays reports whether this region may be the one that takes back what a region owes.
 func (g *regions) pays(r part.Region) bool { return r == g.Self || g.gone(r) }
 
-// owedToTell are the operations of a key that this region and regions which are gone owe: nobody else tells them.
+// owedToTell are the operations of a key that this region and regions which are gone owe: nobody
+// else tells them.
 func (g *regions) owedToTell(key []byte) (owed []owedOp) {
 	for _, o := range g.owed.byKey[string(key)] {
 		if g.pays(o.Region) {
@@ -262,9 +264,10 @@ func (r *ref) owedRoom(ops int) int {
 	return entryRoom + len(r.key) + ops*(1+2*binary.MaxVarintLen64)
 }
 
-// oweTo is owe of what lost against an operation of another region, the winner. A region that has said that it took the winner
-// has taken its own operation back, or has told that it owes that. Its part need not show it any more: a take-back is forgotten
-// once all have acknowledged it, and a region that took a state then still has the record of what lost.
+// oweTo is owe of what lost against an operation of another region, the winner. A region that has
+// said that it took the winner has taken its own operation back, or has told that it owes that. Its
+// part need not show it any more: a take-back is forgotten once all have acknowledged it, and a
+// region that took a state then still has the record of what lost.
 func (x *decider) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
 	g := r.p.regions
 	known := g.member(lost.Region) != nil && g.member(winner) != nil
@@ -353,14 +356,15 @@ func (x *decider) regionLost(op *Op) error {
 	}
 	r.judgeHeardAgain(op.ID)
 	w := &l.Winner
-	if r.verdict == verdictSeen && r.seen.Other && r.seen.Region == l.Region && r.seen.Dot == l.Dot && w.Origin != g.Self && g.member(w.Origin) != nil {
+	if r.verdict == verdictSeen && r.seen.Other && r.seen.Region == l.Region && r.seen.Dot == l.Dot &&
+		w.Origin != g.Self && g.member(w.Origin) != nil {
 		x.hear(op, r, w, r.seen.Taken)
 	}
 	return nil
 }
 
-// regionOwe takes note of what another region owes, or knows to be owed by one that is gone: if the heir is lost,
-// this one may be the next.
+// regionOwe takes note of what another region owes, or knows to be owed by one that is gone: if the
+// heir is lost, this one may be the next.
 func (x *decider) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
 	o, ok := op.Object.(*owedOp)
@@ -405,15 +409,16 @@ func (x *decider) pay(r *ref) (stays bool) {
 	return len(p.regions.owed.byKey[string(r.key)]) > 0
 }
 
-// payOwn takes back what this region owes, as far as there is room, and returns how many operations that are. full: only other
-// regions make room for more, as they take what this one has told.
+// payOwn takes back what this region owes, as far as there is room, and returns how many operations
+// that are. full: only other regions make room for more, as they take what this one has told.
 func (x *decider) payOwn(r *ref, ops []owedOp) (n int, full bool) {
 	for _, o := range slices.Backward(ops) {
 		_, full = r.c.parts().CanTakeBack(o.Region, o.Dot, x.s.opts.RegionUndo)
 		if full || x.reserveMore(entryRoom+len(r.key)) != nil {
 			break
 		}
-		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c, r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made}}})
+		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c,
+			r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made}}})
 		n++
 	}
 	return n, full

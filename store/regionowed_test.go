@@ -28,9 +28,11 @@ func (s *idStore) internalOp(op Op) error {
 
 // lost tells of a region's take-back of what it told before, because winner counts.
 func (s *idStore) lost(h, winner told) error {
-	return s.internalOp(Op{Kind: regionLost, Key: []byte(h.key), ID: []byte(h.id), Object: &Lost{h.region, h.dot, h.delta, false, Heard{
-		Origin: winner.region, Dot: winner.dot, Wall: winner.wall, Delta: winner.delta, Result: winner.result,
-	}}})
+	return s.internalOp(Op{Kind: regionLost, Key: []byte(h.key), ID: []byte(h.id),
+		Object: &Lost{h.region, h.dot, h.delta, false, Heard{
+			Origin: winner.region, Dot: winner.dot, Wall: winner.wall, Delta: winner.delta,
+			Result: winner.result,
+		}}})
 }
 
 // TestOwed: what other regions have applied and does not count is owed, until their take-back is
@@ -44,11 +46,13 @@ func TestOwed(t *testing.T) {
 		must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte(key), Object: changes}))
 	}
 	at := func(key string, r part.Region, wall int64) told {
-		return s.next(told{key: key, id: "x", region: r, wall: start + wall, delta: 5, result: int64(r) * 100})
+		return s.next(told{key: key, id: "x", region: r, wall: start + wall, delta: 5,
+			result: int64(r) * 100})
 	}
 	back := func(h told) Change {
 		s.seq[h.region]++
-		return Change{Kind: ChangeTakeBack, Region: h.region, Seq: s.seq[h.region], Dot: h.dot, Delta: h.delta}
+		return Change{Kind: ChangeTakeBack, Region: h.region, Seq: s.seq[h.region], Dot: h.dot,
+			Delta: h.delta}
 	}
 	want := make(map[string][]owedOp)
 	settle := func(key string, how func(h, winner told)) {
@@ -67,16 +71,19 @@ func TestOwed(t *testing.T) {
 	settle("and forgotten", func(a, _ told) {
 		b := back(a)
 		s.seq[0]++
-		merge("and forgotten", b, Change{Kind: ChangeSpent, Region: 0, Seq: s.seq[0], Clocks: []uint64{b.Seq}})
+		merge("and forgotten", b,
+			Change{Kind: ChangeSpent, Region: 0, Seq: s.seq[0], Clocks: []uint64{b.Seq}})
 	})
 	settle("by a state", func(a, _ told) {
 		s.seq[0]++
-		p := part.Parts{{Region: 0, Clock: s.seq[0], Live: a.dot, Undo: []part.Undo{{Dot: a.dot, Clock: s.seq[0], Delta: 5}}}}
+		p := part.Parts{{Region: 0, Clock: s.seq[0], Live: a.dot,
+			Undo: []part.Undo{{Dot: a.dot, Clock: s.seq[0], Delta: 5}}}}
 		merge("by a state", Change{Kind: ChangeParts, Region: 0, Parts: p})
 	})
 	settle("by a deletion", func(a, _ told) {
 		s.seq[2]++
-		merge("by a deletion", Change{Kind: ChangeDelete, Region: 2, Seq: s.seq[2], Bases: []part.RegionBase{{Region: 0, Base: part.Base{Clock: a.dot, Cum: 5}}}})
+		merge("by a deletion", Change{Kind: ChangeDelete, Region: 2, Seq: s.seq[2],
+			Bases: []part.RegionBase{{Region: 0, Base: part.Base{Clock: a.dot, Cum: 5}}}})
 	})
 	for key, first := range map[string]bool{"own first": true, "own later": false} {
 		wantOp(t, cincr(s.Store, key, "x", 5), 5, true)
@@ -142,7 +149,8 @@ func TestHeirWaits(t *testing.T) {
 	next, err := set.Remove(1, 0)
 	must(t, err)
 	must(t, s.SetRegions(next))
-	if err := s.take(s.next(told{key: "k", id: "y", region: 0, wall: now, delta: 5})); !errors.Is(err, ErrStream) {
+	if err := s.take(s.next(told{key: "k", id: "y", region: 0, wall: now, delta: 5})); !errors.Is(err,
+		ErrStream) {
 		t.Errorf("of a region that is gone: %v", err)
 	}
 	for _, since := range []uint64{0, 2} {
@@ -169,7 +177,8 @@ func TestHeirWaits(t *testing.T) {
 	says := func(since uint64) {
 		t.Helper()
 		s.seq[2]++
-		must(t, s.internalOp(Op{Kind: regionLevel, Object: &levelled{Gone: 0, Since: since, By: RegionSource{2, 0}, Seq: s.seq[2]}}))
+		must(t, s.internalOp(Op{Kind: regionLevel,
+			Object: &levelled{Gone: 0, Since: since, By: RegionSource{2, 0}, Seq: s.seq[2]}}))
 	}
 	says(2) // of another removal
 	must(t, s.Levelled(0, 1))
@@ -244,7 +253,8 @@ func TestAckedGone(t *testing.T) {
 func TestMembersStay(t *testing.T) {
 	s := newIDStore(t, nil)
 	set, _ := s.Regions()
-	for name, r := range map[string][2]part.Region{"the own region": {0, 1}, "its own heir": {0, 0}, "no heir": {9, 0}, "nobody": {1, 9}} {
+	for name, r := range map[string][2]part.Region{"the own region": {0, 1}, "its own heir": {0,
+		0}, "no heir": {9, 0}, "nobody": {1, 9}} {
 		if _, err := set.Remove(r[0], r[1]); !errors.Is(err, ErrOption) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -292,7 +302,8 @@ func TestMembersStay(t *testing.T) {
 }
 
 // TestOwedIsTold: a region that has levelled says first what the one that is gone owes, and says it
-// also of what it learns later. The heir does not believe that blindly: it takes back once what its part still contains.
+// also of what it learns later. The heir does not believe that blindly: it takes back once what its
+// part still contains.
 func TestOwedIsTold(t *testing.T) {
 	s := newIDStore(t, nil)
 	now, _ := s.clock.now()
@@ -310,7 +321,8 @@ func TestOwedIsTold(t *testing.T) {
 	must(t, s.SetRegions(set))
 	must(t, s.Levelled(0, 1))
 	tell("late", 0, 7, 2)
-	b, err := s.Pull(Pull{By: 2, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: s.partitions[0].regions.since})
+	b, err := s.Pull(Pull{By: 2, Incarnation: s.Meta().Incarnation, Last: slots - 1,
+		After: s.partitions[0].regions.since})
 	must(t, err)
 	d, err := decodePulled(b, new(pulledMemory))
 	must(t, err)
@@ -324,7 +336,8 @@ func TestOwedIsTold(t *testing.T) {
 		}
 		return nil
 	}))
-	want := []string{fmt.Sprint("early", []owedOp{{0, early.dot, 5}}), "0", fmt.Sprint("late", []owedOp{{0, late.dot, 7}})}
+	want := []string{fmt.Sprint("early", []owedOp{{0, early.dot, 5}}), "0",
+		fmt.Sprint("late", []owedOp{{0, late.dot, 7}})}
 	if !slices.Equal(got, want) {
 		t.Errorf("it tells %v, not %v", got, want)
 	}
@@ -360,8 +373,9 @@ func TestOwedIsTold(t *testing.T) {
 	settled()
 }
 
-// TestHeirOfHeir: a region that is not the heir knows what is owed, too. When it becomes the heir, it takes it back,
-// whatever clock the one before has given to the part; and drops what that has closed.
+// TestHeirOfHeir: a region that is not the heir knows what is owed, too. When it becomes the heir,
+// it takes it back, whatever clock the one before has given to the part; and drops what that has
+// closed.
 func TestHeirOfHeir(t *testing.T) {
 	s := newIDStore(t, nil)
 	now, _ := s.clock.now()
@@ -378,14 +392,17 @@ func TestHeirOfHeir(t *testing.T) {
 	}
 	const ahead = 5 << incarnationBits
 	parts := part.Parts{{Region: 0, Clock: ahead, Live: h.dot, Cum: 5}}
-	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("k"), Object: []Change{{Kind: ChangeParts, Region: 2, Parts: parts}}}))
+	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("k"),
+		Object: []Change{{Kind: ChangeParts, Region: 2, Parts: parts}}}))
 	closed := part.Parts{{Region: 0, Base: part.Base{Clock: 2 * ahead}}}
-	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("dead"), Object: []Change{{Kind: ChangeParts, Region: 2, Parts: closed}}}))
+	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("dead"),
+		Object: []Change{{Kind: ChangeParts, Region: 2, Parts: closed}}}))
 	set, err = set.Remove(1, 2)
 	must(t, err)
 	must(t, s.SetRegions(set))
 	for _, gone := range []part.Region{0, 2} {
-		must(t, s.internalOp(Op{Kind: regionLevel, Object: &levelled{Gone: gone, Since: set.Version, By: RegionSource{3, 0}, Seq: 1}}))
+		must(t, s.internalOp(Op{Kind: regionLevel,
+			Object: &levelled{Gone: gone, Since: set.Version, By: RegionSource{3, 0}, Seq: 1}}))
 		must(t, s.Levelled(gone, set.Version))
 	}
 	p := s.partitions[0]
@@ -402,8 +419,8 @@ func TestHeirOfHeir(t *testing.T) {
 	}
 }
 
-// TestLoneHeirPaysAll: an heir takes back all that a lost region owes of one key, batch after batch, though no region is left that could
-// say anything new in between.
+// TestLoneHeirPaysAll: an heir takes back all that a lost region owes of one key, batch after
+// batch, though no region is left that could say anything new in between.
 func TestLoneHeirPaysAll(t *testing.T) {
 	const twins = 4000
 	s := newIDStore(t, nil)
@@ -416,7 +433,8 @@ func TestLoneHeirPaysAll(t *testing.T) {
 	}
 	mustTake(t, s, lost...)
 	if v, _ := get(s.Store, "hot"); v != 2*twins || len(s.owedOf("hot")) != twins {
-		t.Fatalf("the counter is %d, of which %d are owed; want %d and %d", v, len(s.owedOf("hot")), 2*twins, twins)
+		t.Fatalf("the counter is %d, of which %d are owed; want %d and %d", v, len(s.owedOf("hot")), 2*twins,
+			twins)
 	}
 	set, err := threeRegions(1, 1).Remove(1, 0, 2)
 	must(t, err)
@@ -432,12 +450,15 @@ func TestLoneHeirPaysAll(t *testing.T) {
 	}
 }
 
-// TestTakenBackIsNotOwed: a region hears of a twin after the other one has taken it back, and has forgotten that, as all have
-// acknowledged it: this region took a state since, which has the part, and does not say which operation it lost. What the
-// other one owed then would be taken back twice by its heir.
+// TestTakenBackIsNotOwed: a region hears of a twin after the other one has taken it back, and has
+// forgotten that, as all have acknowledged it: this region took a state since, which has the part,
+// and does not say which operation it lost. What the other one owed then would be taken back twice
+// by its heir.
 func TestTakenBackIsNotOwed(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		t.Run(fmt.Sprint("it hears when the other one is removed ", late), func(t *testing.T) { takenBackIsNotOwed(t, late) })
+		t.Run(fmt.Sprint("it hears when the other one is removed ", late), func(t *testing.T) {
+			takenBackIsNotOwed(t, late)
+		})
 	}
 }
 
@@ -479,7 +500,8 @@ func takenBackIsNotOwed(t *testing.T, late bool) {
 	for _, r := range w.r {
 		set := w.set(r.n)
 		set.Members[1].Region = 2
-		set.Members = slices.Insert(set.Members, 1, RegionMember{Region: 1, Name: "region1", Partitions: 1, Incarnation: b.s.Meta().Incarnation, Gone: true, Heir: 2, Since: 1})
+		set.Members = slices.Insert(set.Members, 1, RegionMember{Region: 1, Name: "region1", Partitions: 1,
+			Incarnation: b.s.Meta().Incarnation, Gone: true, Heir: 2, Since: 1})
 		set.Version = 1
 		must(t, r.s.SetRegions(set))
 		must(t, r.s.Levelled(1, 1))

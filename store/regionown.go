@@ -93,15 +93,16 @@ func (x *decider) expireFirst(r *ref) {
 	}
 }
 
-// endObjects logs, before a write, that objects under its keys have expired, if other regions count under the same
-// names: a key holds that now.
+// endObjects logs, before a write, that objects under its keys have expired, if other regions count
+// under the same names: a key holds that now.
 func (x *decider) endObjects(op *Op) error {
 	if !op.Kind.Write() || op.Kind == removeExpired {
 		return nil
 	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if r.p.regions == nil || r.c == nil || !r.c.kind.isObject() || r.c.parts() == nil || r.c.alive(x.wall) {
+		if r.p.regions == nil || r.c == nil || !r.c.kind.isObject() || r.c.parts() == nil ||
+			r.c.alive(x.wall) {
 			continue
 		}
 		if err := x.reserveMore(entryRoom + len(r.key)); err != nil {

@@ -18,7 +18,8 @@ func TestRegionExpiryOfNothing(t *testing.T) {
 		r := newRegionStore(t, false)
 		r.must(Op{Kind: IncrBy, Key: key, Delta: 4}, Op{Kind: Del, Keys: [][]byte{key}})
 		wall := r.clock.wall
-		r.merge("k", Change{Kind: ChangeExpire, Region: other, Seq: 9, Expire: part.Expiry{HLC: uint64(wall) + 9, At: wall + 5000}})
+		r.merge("k", Change{Kind: ChangeExpire, Region: other, Seq: 9,
+			Expire: part.Expiry{HLC: uint64(wall) + 9, At: wall + 5000}})
 		r.shows("k", 0, false)
 		r.must(op)
 		r.shows("k", 3, true)

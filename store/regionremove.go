@@ -24,10 +24,10 @@ import (
 //	all               count as acknowledged of the lost region's changes what is acknowledged
 //	                  of the heir's log, from where it inherits on
 //
-// Everybody who has read the heir's log up to that place has all of the lost region, and what the heir does to it
-// is behind that. If a further region joins,
-// it levels, and the heir says again that it inherits. If one is removed, all levels anew, of all that
-// were removed before: it may have told some of the others only what it knew of them, and it may have been the heir.
+// Everybody who has read the heir's log up to that place has all of the lost region, and what the
+// heir does to it is behind that. If a further region joins, it levels, and the heir says again
+// that it inherits. If one is removed, all levels anew, of all that were removed before: it may
+// have told some of the others only what it knew of them, and it may have been the heir.
 //
 // Nobody else's values are told with what is known of a lost region: if their region were lost next, they
 // would count without their ids. And all know what it owes, not its heir alone, who may be lost.
@@ -159,8 +159,8 @@ func (m RegionMember) left(heir part.Region, version uint64) RegionMember {
 	return m
 }
 
-// follows refuses a set that makes this region one again, forgets a region of the one before, lets one come back, or changes
-// heirs without saying since when.
+// follows refuses a set that makes this region one again, forgets a region of the one before, lets
+// one come back, or changes heirs without saying since when.
 func (s *RegionSet) follows(before *RegionSet) error {
 	if before.Removed && !s.Removed {
 		return ErrRemoved
@@ -223,7 +223,8 @@ func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uin
 
 // asHeir changes the part of a removed region, and logs all parts of the key. Its clock must go on.
 // A change may take several sequences, of which the last one is the entry's.
-func (x *decider) asHeir(r *ref, gone part.Region, seqs int, change func(parts *part.Parts, seq uint64)) error {
+func (x *decider) asHeir(r *ref, gone part.Region, seqs int,
+	change func(parts *part.Parts, seq uint64)) error {
 	parts := r.c.parts().Clone()
 	if err := x.reserveMore(len(parts.AppendTo(nil)) + 4*entryRoom + len(r.key)); err != nil {
 		return err
@@ -233,7 +234,8 @@ func (x *decider) asHeir(r *ref, gone part.Region, seqs int, change func(parts *
 	}
 	seq := r.p.seq + 1
 	if seqs > 1 {
-		x.log(r.p, &entry{kind: entryJump, delta: int64(r.p.incarnation), value: int64(r.p.seq) + int64(seqs) - 1})
+		x.log(r.p, &entry{kind: entryJump, delta: int64(r.p.incarnation), value: int64(r.p.seq) +
+			int64(seqs) - 1})
 	}
 	change(&parts, seq)
 	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
@@ -244,8 +246,8 @@ func (x *decider) asHeir(r *ref, gone part.Region, seqs int, change func(parts *
 	return nil
 }
 
-// aheadOf is the clock of a removed region's part of a key, or of what deletions have removed of it, if that is
-// ahead of the sequences here. Else 0.
+// aheadOf is the clock of a removed region's part of a key, or of what deletions have removed of
+// it, if that is ahead of the sequences here. Else 0.
 func (r *ref) aheadOf(gone part.Region) uint64 {
 	for _, q := range r.c.parts() {
 		if clock := max(q.Clock, q.Base.Clock); q.Region == gone && clock > r.p.seq {
@@ -260,7 +262,8 @@ func (r *ref) aheadOf(gone part.Region) uint64 {
 func (x *decider) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
 		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
-			if x.asHeir(r, m.Region, 1, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
+			if x.asHeir(r, m.Region, 1,
+				func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
 				return
 			}
 		}
@@ -280,7 +283,8 @@ func (x *decider) regionLevel(op *Op) error {
 		return ErrNoRegions
 	}
 	m := g.member(l.Gone)
-	if m == nil || !m.Gone || m.Since != l.Since || !g.living(l.By.Region) || int(l.By.Partition) >= g.member(l.By.Region).Partitions {
+	if m == nil || !m.Gone || m.Since != l.Since || !g.living(l.By.Region) ||
+		int(l.By.Partition) >= g.member(l.By.Region).Partitions {
 		return nil // of another removal
 	}
 	if l.By.Region == g.Self && m.Heir != g.Self {
@@ -305,7 +309,8 @@ func (x *decider) tellOwed(p *partition, gone part.Region) error {
 	}
 	for key := range owed {
 		for some := range slices.Chunk(p.regions.owed.of([]byte(key), gone), takeOps) {
-			x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: slices.Clone(some), what: owedTold}})
+			x.log(p, &entry{kind: entryOwed, key: []byte(key),
+				r: &regional{owed: slices.Clone(some), what: owedTold}})
 		}
 	}
 	return nil
@@ -404,9 +409,10 @@ func (p *partition) unlevelled(gone part.Region) (waiting []part.Region) {
 	return waiting
 }
 
-// Levelled says that this region has taken from each other member, since the removal, all that
-// that knows of a region that is gone. In the heir nothing is said as long as any other has not said
-// it; Removals tells. To be called again after the store was opened, unless Removals says that it is levelled.
+// Levelled says that this region has taken from each other member, since the removal, all that that
+// knows of a region that is gone. In the heir nothing is said as long as any other has not said it;
+// Removals tells. To be called again after the store was opened, unless Removals says that it is
+// levelled.
 func (s *Store) Levelled(gone part.Region, since uint64) error {
 	set, ok := s.Regions()
 	m := set.member(gone)

@@ -14,7 +14,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-var removalRuns = flag.Int("regions.removals", max(1, 9/raced.Slowdown), "how many runs TestRegionRemoved makes, each with another seed")
+var removalRuns = flag.Int("regions.removals", max(1, 9/raced.Slowdown), "how many runs TestRegionRemoved "+
+	"makes, each with another seed")
 
 // testRemoval is the removal of some of testRegions, one after the other, while others join.
 type testRemoval struct {
@@ -42,7 +43,8 @@ type testDel struct {
 }
 
 func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
-	w := &testRemoval{testRegions: newTestRegions(t, seed, partitions...), from: make(map[*testRegion]map[tookFrom]bool)}
+	w := &testRemoval{testRegions: newTestRegions(t, seed, partitions...),
+		from: make(map[*testRegion]map[tookFrom]bool)}
 	w.now, w.unsure = w.set(0), make(map[string]bool)
 	w.onReopen = func(r *testRegion) { w.from[r] = nil }
 	w.onDelete = func(r *testRegion, key string, of []int) {
@@ -50,7 +52,8 @@ func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
 			return
 		}
 		p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
-		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.last()}, of}
+		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.last()},
+			of}
 		w.dels = append(w.dels, d)
 	}
 	w.reaches = func(r, from *testRegion) bool {
@@ -89,7 +92,8 @@ func (w *testRemoval) loseOne(i int, heir part.Region) {
 
 // join lets an empty region join.
 func (w *testRemoval) join(partitions int) {
-	r := &testRegion{n: len(w.now.Members), fs: vfs.NewMem(), clock: newFakeClock(), parts: partitions, joins: true}
+	r := &testRegion{n: len(w.now.Members), fs: vfs.NewMem(), clock: newFakeClock(), parts: partitions,
+		joins: true}
 	r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
 	w.open(r)
 	mode, window := Exact, time.Hour
@@ -97,8 +101,9 @@ func (w *testRemoval) join(partitions int) {
 	w.r = append(w.r, r)
 	w.now.Version++
 	w.now.Members = append(slices.Clone(w.now.Members), RegionMember{
-		Region: part.Region(r.n), Name: fmt.Sprint("region", r.n), Partitions: r.parts, Incarnation: r.s.Meta().Incarnation,
-		Joined: w.now.Version,
+		Region: part.Region(r.n), Name: fmt.Sprint("region", r.n), Partitions: r.parts,
+		Incarnation: r.s.Meta().Incarnation,
+		Joined:      w.now.Version,
 	})
 	w.learn(r)
 }
@@ -188,9 +193,9 @@ func (w *testRemoval) forget() {
 	}
 }
 
-// heard reports whether any region knows of something: it has done it or taken it with the log, or a state
-// has told it. Of an operation with an opid it must have the record: its region may have taken it back, for one of
-// another region that is lost, too.
+// heard reports whether any region knows of something: it has done it or taken it with the log, or
+// a state has told it. Of an operation with an opid it must have the record: its region may have
+// taken it back, for one of another region that is lost, too.
 func (w *testRemoval) heard(d *done) bool {
 	return slices.ContainsFunc(w.r, func(r *testRegion) bool {
 		p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
@@ -206,7 +211,9 @@ func (w *testRemoval) heard(d *done) bool {
 			return true
 		}
 		get(r.s, d.key) // into memory
-		if slices.ContainsFunc(p.partsOf(d.key), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq }) {
+		if slices.ContainsFunc(p.partsOf(d.key), func(q part.Part) bool {
+			return int(q.Region) == d.region && q.Clock >= d.seq
+		}) {
 			w.unsure[d.key] = true // the clock may be of an heir
 			return true
 		}
@@ -279,9 +286,10 @@ func (w *testRemoval) left() (left []string) {
 	return left
 }
 
-// TestRegionRemoved: regions that are lost at any moment, one, two or three in a row, with operations that others applied
-// too, and are removed with an heir while the others go on and crash, and empty ones join, leave what anybody has heard
-// of them, each opid once; and all keys can be forgotten afterwards.
+// TestRegionRemoved: regions that are lost at any moment, one, two or three in a row, with
+// operations that others applied too, and are removed with an heir while the others go on and
+// crash, and empty ones join, leave what anybody has heard of them, each opid once; and all keys
+// can be forgotten afterwards.
 func TestRegionRemoved(t *testing.T) {
 	for seed := *regionSeed; seed < *regionSeed+uint64(*removalRuns); seed++ {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -15,7 +15,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-var regionRuns = flag.Int("regions.runs", max(1, 12/raced.Slowdown), "how many runs TestRegions makes, each with another seed")
+var regionRuns = flag.Int("regions.runs", max(1, 12/raced.Slowdown), "how many runs TestRegions makes, "+
+	"each with another seed")
 var regionSeed = flag.Uint64("regions.seed", 1, "the first seed")
 
 // testRegions are regions, each a real store, whose links can be cut, and a model of what they
@@ -88,7 +89,8 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 // newTestRegionsWith returns stores that are no members yet.
 func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int) *testRegions {
 	w := &testRegions{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int), keys: 12, gaps: gaps,
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int),
+		keys: 12, gaps: gaps,
 		room: int(seed % 2), // every other time for one
 	}
 	for i, n := range partitions {
@@ -108,14 +110,16 @@ func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int)
 func (w *testRegions) set(self int) RegionSet {
 	set := RegionSet{Group: 77, Self: part.Region(self)}
 	for i, r := range w.r {
-		set.Members = append(set.Members, RegionMember{Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: r.parts, Incarnation: r.s.Meta().Incarnation})
+		set.Members = append(set.Members, RegionMember{Region: part.Region(i), Name: fmt.Sprint("region", i),
+			Partitions: r.parts, Incarnation: r.s.Meta().Incarnation})
 	}
 	return set
 }
 
 func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
-		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, [16]byte{byte(r.n + 1)}
+		o.FS, o.Clock, o.Partitions = r.fs, r.clock.now, r.parts
+		o.HotCounters, o.Seed = 16, [16]byte{byte(r.n + 1)}
 		o.RegionUndo = w.room
 		if w.gaps {
 			o.RegionBacklog, o.LogFileSize = 1, 512
@@ -133,7 +137,8 @@ func (r *testRegion) seq(slot uint16) uint64 {
 func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most int) ([]byte, error) {
 	last, _, ok := pullRange(int(n), from.parts, to.parts, first)
 	if !ok {
-		w.t.Fatalf("no range of partition %d of %d begins at slot %d for one of %d", n, from.parts, first, to.parts)
+		w.t.Fatalf("no range of partition %d of %d begins at slot %d for one of %d", n, from.parts, first,
+			to.parts)
 	}
 	after, acked, err := to.s.TakenOf(first>>to.s.shift, RegionSource{part.Region(from.n), n})
 	must(w.t, err)
@@ -308,8 +313,8 @@ func (w *testRegions) once(r *testRegion) string {
 	return "once"
 }
 
-// early reports whether a region has joined the others and not caught up, in a slot, with those before it. What it
-// applied now may be known to them, and forgotten with its key.
+// early reports whether a region has joined the others and not caught up, in a slot, with those
+// before it. What it applied now may be known to them, and forgotten with its key.
 func (w *testRegions) early(r *testRegion, slot uint16) (early bool) {
 	for _, from := range w.r {
 		if r.joins && from.n < r.n {
@@ -531,11 +536,14 @@ func (w *testRegions) check() {
 				}
 				shown[n] -= s.Value
 			}
-			if op.Err != nil || op.Found != exists || exists && !w.unsure[key] && shown != [part.MaxRegions]int64{} {
-				w.t.Errorf("region %d: %s by region: %v, %v; want %v; %+v", r.n, key, shares, op.Err, by, w.of(key))
+			if op.Err != nil || op.Found != exists || exists && !w.unsure[key] &&
+				shown != [part.MaxRegions]int64{} {
+				w.t.Errorf("region %d: %s by region: %v, %v; want %v; %+v", r.n, key, shares, op.Err, by,
+					w.of(key))
 			}
 			if v, ok := get(r.s, key); v != want || ok != exists {
-				w.t.Errorf("region %d: %s = %d, %v; want %d, %v; %+v", r.n, key, v, ok, want, exists, w.of(key))
+				w.t.Errorf("region %d: %s = %d, %v; want %d, %v; %+v", r.n, key, v, ok, want, exists,
+					w.of(key))
 			}
 		}
 	}
@@ -549,11 +557,14 @@ func (w *testRegions) check() {
 	}
 	for id, d := range first {
 		for _, r := range w.r {
-			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); !isRegion(op.Object, d.region) || op.Seen.UnixMs != d.wall {
-				w.t.Errorf("region %d: CSEEN of %s: %v of %v, want region %d", r.n, id, op.Seen, op.Object, d.region)
+			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); !isRegion(op.Object,
+				d.region) || op.Seen.UnixMs != d.wall {
+				w.t.Errorf("region %d: CSEEN of %s: %v of %v, want region %d", r.n, id, op.Seen, op.Object,
+					d.region)
 			}
 			if op := cincr(r.s, d.key, id, d.delta); op.Err != nil || op.Applied || op.Value != d.result {
-				w.t.Errorf("region %d: retry of %s: %d, applied %v, %v; want %d", r.n, id, op.Value, op.Applied, op.Err, d.result)
+				w.t.Errorf("region %d: retry of %s: %d, applied %v, %v; want %d", r.n, id, op.Value,
+					op.Applied, op.Err, d.result)
 			}
 		}
 	}
@@ -590,7 +601,8 @@ func TestRegions(t *testing.T) {
 	if *regionRuns < 8 {
 		return
 	}
-	for _, kind := range []string{"incr", "once", "retry", "del", "set", "passing", "drain", "reopen", "take", "too early", "flush", "follow", "another era"} {
+	for _, kind := range []string{"incr", "once", "retry", "del", "set", "passing", "drain", "reopen", "take",
+		"too early", "flush", "follow", "another era"} {
 		if total[kind] == 0 {
 			t.Errorf("there was no %q: %v", kind, total)
 		}

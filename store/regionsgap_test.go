@@ -31,8 +31,9 @@ func (w *testRegions) gap(r, from *testRegion, n, first uint16) {
 func (w *testRegions) state(r *testRegion, x *stateRead, most int) ([]byte, error) {
 	last, _, _ := pullRange(int(x.n), x.from.parts, r.parts, x.first)
 	return x.from.s.State(StateQuery{
-		By: part.Region(r.n), Of: part.Region(x.from.n), Group: 77, Incarnation: x.from.s.Meta().Incarnation, Partition: x.n,
-		First: x.first, Last: last, Seq: x.seq, At: x.at, Most: most,
+		By: part.Region(r.n), Of: part.Region(x.from.n), Group: 77, Incarnation: x.from.s.Meta().Incarnation,
+		Partition: x.n,
+		First:     x.first, Last: last, Seq: x.seq, At: x.at, Most: most,
 	})
 }
 
@@ -163,7 +164,8 @@ func TestRegionGaps(t *testing.T) {
 	if *regionRuns < 8 {
 		return
 	}
-	for _, kind := range []string{"gap", "page", "state", "state again", "retry", "del", "set", "reopen", "take"} {
+	for _, kind := range []string{"gap", "page", "state", "state again", "retry", "del", "set", "reopen",
+		"take"} {
 		if total[kind] == 0 {
 			t.Errorf("there was no %q: %v", kind, total)
 		}
@@ -171,8 +173,9 @@ func TestRegionGaps(t *testing.T) {
 	t.Log(total)
 }
 
-// TestStateTellsWhatCounts: of an operation that two regions have applied only the state of the one tells whose
-// application counts. Else who takes the other's state would have it taken back once more.
+// TestStateTellsWhatCounts: of an operation that two regions have applied only the state of the one
+// tells whose application counts. Else who takes the other's state would have it taken back once
+// more.
 func TestStateTellsWhatCounts(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)
 	w.drain()

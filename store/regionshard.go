@@ -13,16 +13,19 @@ import (
 //	who is a member     the cluster says it, and each shard's leader logs it in the partitions that the
 //	                    shard has (KeepRegions). One shard may know it before another one
 //	who is read         any replica tells what is committed (Pull, State): logs of a partition are the same
-//	                    everywhere, and a committed sequence is never given to anything else. A replica that is behind
+//	                    everywhere, and a committed sequence is never given to anything else. A
+//	                    replica that is behind
 //	                    what was taken elsewhere has nothing to tell (newTeller)
 //	by which name       the cluster's (logIncarnation). Directories come and go, and copy each other
-//	who takes           the leader, by its log. Where it is in others' logs is in it, too, but for what brought
+//	who takes           the leader, by its log. Where it is in others' logs is in it, too, but for
+//	what brought
 //	                    nothing, which the next leader reads again (take.go)
-//	who keeps the log   every replica, for those who may come to read it; it gives up what the shard's own log says that
+//	who keeps the log   every replica, for those who may come to read it; it gives up what the
+//	shard's own log says that
 //	                    others have acknowledged (giveUpHeard)
 
-// KeepRegions is SetRegions of the leader of a shard, for the partitions that this has. A partition that knows
-// this version, or a newer one, stays as it is.
+// KeepRegions is SetRegions of the leader of a shard, for the partitions that this has. A partition
+// that knows this version, or a newer one, stays as it is.
 func (s *Store) KeepRegions(set RegionSet, partitions []uint16) error {
 	var lack []*partition
 	for _, n := range partitions {
@@ -66,8 +69,8 @@ func (s *Store) holdForNews() {
 	}
 }
 
-// giveUpHeard gives up, of the log that a replica keeps for other regions, what these have said in their own logs
-// that they have taken. They may never ask this replica.
+// giveUpHeard gives up, of the log that a replica keeps for other regions, what these have said in
+// their own logs that they have taken. They may never ask this replica.
 func (s *Store) giveUpHeard() {
 	if s.replica == nil || !s.member.Load() {
 		return
@@ -95,8 +98,8 @@ func (s *Store) giveUpHeard() {
 	}
 }
 
-// takenBy is how far a region has said, in all of its partitions that read this one, that it has taken its log. The
-// partition is locked.
+// takenBy is how far a region has said, in all of its partitions that read this one, that it has
+// taken its log. The partition is locked.
 func (p *partition) takenBy(by part.Region) uint64 {
 	g, low := p.regions, uint64(math.MaxUint64)
 	first, last := slotRange(int(p.id), p.count)

@@ -43,7 +43,8 @@ func newShardWorld(t *testing.T, has ...uint16) *shardWorld {
 		l := new(proposals)
 		l.decided.L = &l.mu
 		s := testStore(t, func(o *Options) {
-			o.FS, o.Clock, o.Seed, o.Partitions, o.RegionIncarnation = vfs.NewMem(), clock.now, [16]byte{7}, shardParts, shardHome
+			o.FS, o.Clock, o.Seed, o.Partitions, o.RegionIncarnation = vfs.NewMem(), clock.now, [16]byte{7},
+				shardParts, shardHome
 			o.LogFileSize = 4 << 10
 			o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
 		})
@@ -93,9 +94,11 @@ func (w *shardWorld) read(to, from *Store, home uint64) (n int) {
 	for _, r := range ranges {
 		after, acked, err := to.TakenOf(r.Own, r.Source)
 		must(w.t, err)
-		b, err := from.Pull(Pull{By: here.Self, Group: 77, Incarnation: home, Partition: r.Source.Partition, First: r.First, Last: r.Last, After: after, Acked: acked})
+		b, err := from.Pull(Pull{By: here.Self, Group: 77, Incarnation: home, Partition: r.Source.Partition,
+			First: r.First, Last: r.Last, After: after, Acked: acked})
 		if errors.Is(err, ErrGap) {
-			w.state(to, from, &StateQuery{By: here.Self, Of: there.Self, Group: 77, Incarnation: home, Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1 << 20})
+			w.state(to, from, &StateQuery{By: here.Self, Of: there.Self, Group: 77, Incarnation: home,
+				Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1 << 20})
 			continue
 		}
 		if errors.Is(err, ErrNoRegions) && there.Self == 0 {
@@ -147,8 +150,8 @@ func (w *shardWorld) logs(s *Store) (first []uint64) {
 
 var allOfShard = []uint16{0, 1, 2, 3}
 
-// TestShardTells: any replica tells what is committed, under the cluster's incarnation; one that is behind tells
-// nothing, and refuses nobody. What a replica has not committed it does not tell.
+// TestShardTells: any replica tells what is committed, under the cluster's incarnation; one that is
+// behind tells nothing, and refuses nobody. What a replica has not committed it does not tell.
 func TestShardTells(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
 	keys := keysIn(w.r[0].Store)
@@ -209,8 +212,8 @@ func (p *partition) partsOf(key string) part.Parts {
 	return nil
 }
 
-// TestShardTakes: the leader takes, by the shard's log; who leads next goes on where that says, and nothing is
-// there twice or missing, also of what the first one had only begun.
+// TestShardTakes: the leader takes, by the shard's log; who leads next goes on where that says, and
+// nothing is there twice or missing, also of what the first one had only begun.
 func TestShardTakes(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
 	keys := keysIn(w.r[0].Store)
@@ -235,7 +238,8 @@ func TestShardTakes(t *testing.T) {
 	// What nobody will commit, and then what brings nothing.
 	cincr(w.other, keys[2], "b", 10)
 	r := ranges[2]
-	pull := Pull{By: 0, Group: 77, Incarnation: w.other.Meta().Incarnation, Partition: r.Source.Partition, First: r.First, Last: r.Last, After: before, Acked: before}
+	pull := Pull{By: 0, Group: 77, Incarnation: w.other.Meta().Incarnation, Partition: r.Source.Partition,
+		First: r.First, Last: r.Last, After: before, Acked: before}
 	lost, err := w.other.Pull(pull)
 	must(t, err)
 	w.r[0].l.holdBack()
@@ -296,7 +300,8 @@ func TestShardTakesInOneLife(t *testing.T) {
 	must(t, do(w.r[0].Store, Op{Kind: regionCursor, Object: &c}).Err)
 }
 
-// TestShardIsRemoved: every replica that leads refuses writes when the cluster knows that the others have removed it.
+// TestShardIsRemoved: every replica that leads refuses writes when the cluster knows that the
+// others have removed it.
 func TestShardIsRemoved(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
 	key := keysIn(w.r[0].Store)[0]
@@ -309,7 +314,8 @@ func TestShardIsRemoved(t *testing.T) {
 		if at > 0 {
 			w.elect(0, at)
 		}
-		if op := do(w.r[at].Store, Op{Kind: CIncrBy, Key: []byte(key), ID: []byte("b"), Delta: 1}); !errors.Is(op.Err, ErrRemoved) {
+		if op := do(w.r[at].Store,
+			Op{Kind: CIncrBy, Key: []byte(key), ID: []byte("b"), Delta: 1}); !errors.Is(op.Err, ErrRemoved) {
 			t.Errorf("replica %d writes: %v", at, op.Err)
 		}
 		if v, err := replicaGet(w.r[at].Store, key); v != 1 || err != nil {
@@ -333,7 +339,8 @@ func TestShardHasPartitions(t *testing.T) {
 	if op := do(w.r[0].Store, Op{Kind: FlushAll}); !errors.Is(op.Err, ErrRegionFlush) {
 		t.Errorf("FLUSHALL: %v", op.Err)
 	}
-	if _, err := w.r[0].Pull(Pull{By: 1, Group: 77, Incarnation: shardHome, Partition: 0, Last: 4095}); !errors.Is(err, ErrNoRegions) {
+	if _, err := w.r[0].Pull(Pull{By: 1, Group: 77, Incarnation: shardHome, Partition: 0,
+		Last: 4095}); !errors.Is(err, ErrNoRegions) {
 		t.Errorf("a partition of another shard: %v", err)
 	}
 	next := w.set
@@ -347,13 +354,14 @@ func TestShardHasPartitions(t *testing.T) {
 		set, _ := r.Regions()
 		v, err := replicaGet(r.Store, key)
 		if set.Version != 4 || set.Era != 1 || v != 0 || err != nil {
-			t.Errorf("replica %d: version %d, era %d, and %s is %d after a flush, %v", i, set.Version, set.Era, key, v, err)
+			t.Errorf("replica %d: version %d, era %d, and %s is %d after a flush, %v", i, set.Version,
+				set.Era, key, v, err)
 		}
 	}
 }
 
-// TestShardGivesUp: each replica keeps its log for another region, and gives it up once that has said, in its own
-// log, that it has taken it: that region may never ask this replica.
+// TestShardGivesUp: each replica keeps its log for another region, and gives it up once that has
+// said, in its own log, that it has taken it: that region may never ask this replica.
 func TestShardGivesUp(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
 	keys := keysIn(w.r[0].Store)

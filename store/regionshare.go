@@ -43,7 +43,8 @@ func (g *regions) nameOf(o *Seen) string {
 	return g.name(o.Region)
 }
 
-// name is that of a region; behind that of one that was removed, and whose name another one may have now, is its number.
+// name is that of a region; behind that of one that was removed, and whose name another one may
+// have now, is its number.
 func (g *regions) name(r part.Region) string {
 	switch m := g.member(r); {
 	case m == nil:
@@ -71,8 +72,8 @@ func (s *Store) noteUnread(set *RegionSet) {
 	}
 }
 
-// fence makes the directory one that was restored: another incarnation, whose log nobody reads, now and after a start.
-// found is the evidence (proof.go).
+// fence makes the directory one that was restored: another incarnation, whose log nobody reads, now
+// and after a start. found is the evidence (proof.go).
 func (s *Store) fence(found error) error {
 	s.fencing.Lock()
 	defer s.fencing.Unlock()
@@ -96,7 +97,8 @@ func (s *Store) fence(found error) error {
 	return found
 }
 
-// clientsRefused returns why clients may write nothing, since no other region would hear of it; nil if they may.
+// clientsRefused returns why clients may write nothing, since no other region would hear of it; nil
+// if they may.
 func (s *Store) clientsRefused() error {
 	if why := s.unread.Load(); why != nil {
 		return *why
@@ -114,8 +116,9 @@ type leaving struct {
 	ends []uint64
 }
 
-// Leave refuses what clients write, until Leave(false), the end of the process, or another lead of the shard. It returns
-// the last sequence that each partition had when that began: who has taken them has all that clients have done.
+// Leave refuses what clients write, until Leave(false), the end of the process, or another lead of
+// the shard. It returns the last sequence that each partition had when that began: who has taken
+// them has all that clients have done.
 func (s *Store) Leave(yes bool) (ends []uint64) {
 	l := &s.leaving
 	l.mu.Lock()
@@ -152,7 +155,8 @@ func (s *Store) checkUnheard() {
 	s.peers.mu.Unlock()
 	unheard := most > uint64(s.opts.RegionBacklog)
 	if s.unheard.Swap(unheard) != unheard {
-		s.log.Warn("the op log is kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
+		s.log.Warn("the op log is kept for another region", "bytes", most, "region_backlog",
+			s.opts.RegionBacklog, "writes_refused", unheard)
 	}
 }
 

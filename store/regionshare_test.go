@@ -25,12 +25,14 @@ func TestUnheard(t *testing.T) {
 			}
 			pull := func(p uint16, after uint64) error {
 				first, last := slotRange(int(p), 4)
-				_, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Partition: p, First: first, Last: last, After: after, Acked: after, Most: 1})
+				_, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Partition: p,
+					First: first, Last: last, After: after, Acked: after, Most: 1})
 				return err
 			}
 			refused := error(nil)
 			for i := 0; i < 6000 && refused == nil; i++ {
-				op := do(s, Op{Kind: IncrBy, Key: fmt.Appendf(nil, "a key of some length that is number %d", i), Delta: 1})
+				op := do(s, Op{Kind: IncrBy,
+					Key: fmt.Appendf(nil, "a key of some length that is number %d", i), Delta: 1})
 				if refused = op.Err; i%1000 == 999 {
 					must(t, s.Snapshot())
 					s.checkUnheard()
@@ -45,7 +47,9 @@ func TestUnheard(t *testing.T) {
 			if !errors.Is(refused, ErrUnheard) {
 				t.Fatalf("writes beyond the backlog: %v", refused)
 			}
-			if op := do(s, Op{Kind: Get, Key: []byte("a key of some length that is number 1")}); op.Err != nil || op.Value != 1 {
+			if op := do(s,
+				Op{Kind: Get, Key: []byte("a key of some length that is number 1")}); op.Err != nil ||
+				op.Value != 1 {
 				t.Errorf("a read: %d, %v", op.Value, op.Err)
 			}
 			var b Batch
@@ -68,17 +72,21 @@ func TestUnheard(t *testing.T) {
 	}
 }
 
-// TestUnread: a region that was restored or removed refuses what clients write, also after a start, and neither reads nor
-// what another region did. One that was restored ends that as its members know it; one that was removed stays so.
+// TestUnread: a region that was restored or removed refuses what clients write, also after a start,
+// and neither reads nor what another region did. One that was restored ends that as its members
+// know it; one that was removed stays so.
 func TestUnread(t *testing.T) {
 	fs := vfs.NewMem()
 	open := func() *Store { return testStore(t, func(o *Options) { o.FS = fs }) }
 	s := open()
-	set := RegionSet{Group: 77, Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}
+	set := RegionSet{Group: 77,
+		Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}
 	expect := func(want error) {
 		t.Helper()
 		for range 2 {
-			for _, o := range []Op{{Kind: IncrBy, Key: []byte("k"), Delta: 1}, {Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1}, {Kind: Persist, Key: []byte("none")}} {
+			for _, o := range []Op{{Kind: IncrBy, Key: []byte("k"), Delta: 1},
+				{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1},
+				{Kind: Persist, Key: []byte("none")}} {
 				if op := do(s, o); !errors.Is(op.Err, want) {
 					t.Errorf("a write: %v, not %v", op.Err, want)
 				}
@@ -117,11 +125,13 @@ func TestUnread(t *testing.T) {
 	expect(ErrRemoved)
 }
 
-// TestLeave: a region that is to be removed refuses what clients write, also what had begun before, and neither reads nor what
-// another region did; and says where its logs ended then, until it leaves no more.
+// TestLeave: a region that is to be removed refuses what clients write, also what had begun before,
+// and neither reads nor what another region did; and says where its logs ended then, until it
+// leaves no more.
 func TestLeave(t *testing.T) {
 	s := testStore(t, func(*Options) {})
-	must(t, s.SetRegions(RegionSet{Group: 77, Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}))
+	must(t, s.SetRegions(RegionSet{Group: 77,
+		Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}))
 	write := Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1}
 	must(t, do(s, write).Err)
 	write.ID = []byte("b")
@@ -162,7 +172,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveEndsWithLead: a leader that leads anew has to be told again, for another one may have let clients write meanwhile.
+// TestLeaveEndsWithLead: a leader that leads anew has to be told again, for another one may have
+// let clients write meanwhile.
 func TestLeaveEndsWithLead(t *testing.T) {
 	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())
@@ -186,7 +197,8 @@ func TestTableRegions(t *testing.T) {
 	must(t, a.s.CreateTable(TableOptions{Name: "approx", Prefix: "x:", Mode: Approx}))
 	for _, key := range []string{"l:k", "x:k", "k"} {
 		for _, op := range []Op{
-			{Kind: Set, Key: []byte(key), Delta: 3}, {Kind: CIncrBy, Key: []byte(key), ID: []byte("op"), Delta: 4},
+			{Kind: Set, Key: []byte(key), Delta: 3},
+			{Kind: CIncrBy, Key: []byte(key), ID: []byte("op"), Delta: 4},
 			{Kind: ExpireAt, Key: []byte(key), ExpireAt: 1 << 50},
 		} {
 			w.do(a, op)
@@ -215,11 +227,13 @@ func TestTableRegions(t *testing.T) {
 		"some of them":       a.s.CreateTable(TableOptions{Name: "inner", Prefix: "l:m"}),
 		"through an old one": a.s.CreateTable(TableOptions{Name: "outer", Prefix: "l"}),
 	} {
-		if want := what != "through an old one"; errors.Is(err, ErrTableRegions) != want || !want && err != nil {
+		if want := what != "through an old one"; errors.Is(err, ErrTableRegions) != want || !want &&
+			err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := a.s.CreateTable(TableOptions{Name: "both", Prefix: "b:", Mode: approx, Regions: all}); !errors.Is(err, ErrOption) {
+	if err := a.s.CreateTable(TableOptions{Name: "both", Prefix: "b:", Mode: approx,
+		Regions: all}); !errors.Is(err, ErrOption) {
 		t.Errorf("an APPROX table that is told: %v", err)
 	}
 	must(t, a.s.AlterTable(DefaultTable, TableChange{Regions: &none}))

@@ -32,8 +32,9 @@ import (
 
 // StateQuery is what a region asks another one that cannot tell it its log.
 type StateQuery struct {
-	By          part.Region // who asks
-	Of          part.Region // whose operations the ids are: the source's own, or those of a region that is lost
+	By part.Region // who asks
+	// whose operations the ids are: the source's own, or those of a region that is lost
+	Of          part.Region
 	Group       uint64
 	Incarnation uint64 // of the source, as who asks knows it
 	Partition   uint16 // of the source
@@ -86,10 +87,12 @@ func (s *Store) State(q StateQuery) ([]byte, error) {
 // beginPage checks who asks, and returns the head of a page. The first one fixes the sequence, from
 // which on the log is kept.
 func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
-	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First, Last: q.Last}
+	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First,
+		Last: q.Last}
 	p.lock()
 	ranges, err := pull.check(p)
-	if err == nil && q.Of != p.regions.Self && !p.regions.gone(q.Of) { // else it reads that one's log itself, and here more may come
+	// else it reads that one's log itself, and here more may come
+	if err == nil && q.Of != p.regions.Self && !p.regions.gone(q.Of) {
 		err = streamError("region %d was not removed, as far as is known here", q.Of)
 	}
 	p.mu.Unlock()
@@ -102,8 +105,9 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	p.lock()
 	g := p.regions
 	d := &statePage{
-		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.logIncarnation(), era: g.Era, version: g.Version,
-		first: q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
+		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.logIncarnation(), era: g.Era,
+		version: g.Version,
+		first:   q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
 	}
 	if q.Seq == 0 {
 		d.seq, d.vector, d.levelled = p.seq, sortTaken(g.cursors), g.levelledBy(d.RegionSource)
@@ -136,7 +140,8 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 // pageOfKeys adds keys behind one to a page.
 func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (here point, err error) {
 	for looked := 0; ; looked += stateKeys {
-		keys, more, at, err := s.partsBehind(p, after, d.last, max(s.positionOfNext(after), position(d.first, 0)), stateKeys)
+		keys, more, at, err := s.partsBehind(p, after, d.last,
+			max(s.positionOfNext(after), position(d.first, 0)), stateKeys)
 		if err != nil {
 			return point{}, err
 		}
@@ -158,9 +163,9 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 	}
 }
 
-// tells reports whether a page tells of a key: the part of the region whose ids it tells, and what deletions have
-// removed of others. What these did must not arrive before their ids; but for what the source does to parts
-// of which it is the heir, as nobody else tells it.
+// tells reports whether a page tells of a key: the part of the region whose ids it tells, and what
+// deletions have removed of others. What these did must not arrive before their ids; but for what
+// the source does to parts of which it is the heir, as nobody else tells it.
 func (d *statePage) tells(k *foundKey) bool {
 	of := func(r part.Region) bool { return r == d.of || d.of == d.Region && slices.Contains(d.heirOf, r) }
 	if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return of(q.Region) }) {
@@ -193,7 +198,8 @@ type foundKey struct {
 //
 // Memory has what has changed, and rows the rest. A key that was evicted since its row was read is read
 // again, as it may have been changed and written back meanwhile.
-func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64, count int) (keys []foundKey, more bool, here point, err error) {
+func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64, count int) (keys []foundKey,
+	more bool, here point, err error) {
 	for {
 		p.lockOrdered(p.lock)
 		life, stamps, flushDue := p.committed.life.Load(), p.hot.evicted, p.flushDue
@@ -209,7 +215,8 @@ func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64
 		slices.SortStableFunc(keys, func(a, b foundKey) int {
 			return cmp.Or(cmp.Compare(a.pos, b.pos), bytes.Compare(a.key, b.key))
 		})
-		keys = slices.CompactFunc(keys, func(a, b foundKey) bool { return bytes.Equal(a.key, b.key) }) // memory's comes first
+		// memory's comes first
+		keys = slices.CompactFunc(keys, func(a, b foundKey) bool { return bytes.Equal(a.key, b.key) })
 		if more = len(keys) > count; more {
 			keys = keys[:count]
 		}
@@ -337,7 +344,8 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 				last, group = hash, len(ids)
 			}
 			o, ok, err := d.operation(seq, value)
-			// A later record takes the place of one before: what was taken back must not be told as if it counted.
+			// A later record takes the place of one before: what was taken back must not be told as
+			// if it counted.
 			if seq <= d.seq && err == nil {
 				same := func(b stateID) bool { return bytes.Equal(b.key, o.key) && bytes.Equal(b.id, o.id) }
 				ids = append(ids[:group], slices.DeleteFunc(ids[group:], same)...)

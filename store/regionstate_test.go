@@ -25,14 +25,18 @@ type pages struct {
 func (w *testRegions) pagesOf(to, from *testRegion, of part.Region, most int, between func()) pages {
 	all := pages{keys: make(map[string]part.Parts), ids: make(map[string]seen.Original)}
 	last, _, _ := pullRange(0, from.parts, to.parts, 0)
-	q := StateQuery{By: part.Region(to.n), Of: of, Group: 77, Incarnation: from.s.Meta().Incarnation, Last: last, Most: most}
+	q := StateQuery{By: part.Region(to.n), Of: of, Group: 77, Incarnation: from.s.Meta().Incarnation,
+		Last: last, Most: most}
 	for {
 		b, err := from.s.State(q)
 		must(w.t, err)
 		d, err := decodeStatePage(b)
 		must(w.t, err)
 		if place, _ := decodePlace(d.at); place.ids {
-			must(w.t, d.eachID(func(o *stateID) error { all.ids[string(o.key)+" "+string(o.id)] = o.Original; return nil }))
+			must(w.t, d.eachID(func(o *stateID) error {
+				all.ids[string(o.key)+" "+string(o.id)] = o.Original
+				return nil
+			}))
 		} else {
 			must(w.t, d.eachKey(func(k *stateKey) error { all.keys[string(k.key)] = k.parts; return nil }))
 		}
@@ -115,8 +119,8 @@ func TestStateHasAll(t *testing.T) {
 	}
 }
 
-// TestStateOfAnother: what a region knows of a third one that is lost, and of no other; but for what it does as an
-// heir. It is taken only if the source knows of the newest removal.
+// TestStateOfAnother: what a region knows of a third one that is lost, and of no other; but for
+// what it does as an heir. It is taken only if the source knows of the newest removal.
 func TestStateOfAnother(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1, 1)
 	a, b, c := w.r[0], w.r[1], w.r[2]
@@ -129,7 +133,8 @@ func TestStateOfAnother(t *testing.T) {
 	must(t, err)
 	must(t, a.s.SetRegions(set))
 	all := w.pagesOf(b, a, 2, 1<<20, nil)
-	if len(all.keys) != 1 || len(all.keys["k"]) != 1 || all.keys["k"][0].Region != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
+	if len(all.keys) != 1 || len(all.keys["k"]) != 1 || all.keys["k"][0].Region != 2 || len(all.ids) != 1 ||
+		all.ids["k lost"].Delta != 3 {
 		t.Errorf("the state of the third region: %v, %v", all.keys, all.ids)
 	}
 	before, _, err := b.s.TakenOf(0, RegionSource{0, 0})
@@ -144,7 +149,8 @@ func TestStateOfAnother(t *testing.T) {
 	}
 	after, _, _ := b.s.TakenOf(0, RegionSource{0, 0})
 	taken, _, _ := a.s.TakenOf(0, RegionSource{2, 0})
-	if after != before || len(last.Vector) == 0 || !slices.ContainsFunc(last.Vector, func(v RegionTaken) bool { return v.Region == 2 && v.Seq <= taken }) {
+	if after != before || len(last.Vector) == 0 || !slices.ContainsFunc(last.Vector,
+		func(v RegionTaken) bool { return v.Region == 2 && v.Seq <= taken }) {
 		t.Errorf("the log of the source counts as taken from %d up to %d; %+v", before, after, last)
 	}
 	set.Self, set.Version, set.Members = 1, 7, slices.Clone(set.Members)
@@ -284,7 +290,8 @@ func TestStateLeavesPlain(t *testing.T) {
 	if parts := p.hot.peek("k").parts(); parts != nil || a.seq(0) > before+1 {
 		t.Errorf("it has %v; %d entries", parts, a.seq(0)-before)
 	}
-	if taken, _, _ := b.s.TakenOf(0, RegionSource{0, 0}); p.regions.heard[RegionSource{1, 0}][RegionSource{0, 0}] == 0 || taken == 0 {
+	if taken, _, _ := b.s.TakenOf(0, RegionSource{0, 0}); p.regions.heard[RegionSource{1, 0}][RegionSource{0,
+		0}] == 0 || taken == 0 {
 		t.Error("what the other one had taken was not heard")
 	}
 }
@@ -325,8 +332,8 @@ func TestStateReadsAgain(t *testing.T) {
 	}
 }
 
-// TestLogFromBeforeRegions: what a store did before there were other regions is told as a state, also after it
-// was opened again.
+// TestLogFromBeforeRegions: what a store did before there were other regions is told as a state,
+// also after it was opened again.
 func TestLogFromBeforeRegions(t *testing.T) {
 	w := newTestRegionsWith(t, 1, true, 1, 1)
 	a, b := w.r[0], w.r[1]

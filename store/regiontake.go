@@ -34,7 +34,8 @@ func (x *decider) regionMerge(op *Op) error {
 	for i := range changes {
 		ch := &changes[i]
 		if m := r.p.regions.member(ch.Region); ch.Kind != ChangeParts && m != nil && m.Gone {
-			return streamError("region %d was removed", ch.Region) // others have taken what is known of it here
+			// others have taken what is known of it here
+			return streamError("region %d was removed", ch.Region)
 		}
 		if owed && ch.Kind != ChangeAdd && ch.Kind != ChangeExpire {
 			settles, taken = true, ch.settles(parts, taken)
@@ -98,7 +99,8 @@ func (x *decider) regionCursor(op *Op) error {
 	if p.regions == nil {
 		return ErrNoRegions
 	}
-	if m := p.regions.member(c.Region); m == nil || m.Gone || c.Region == p.self() || int(c.Partition) >= m.Partitions {
+	if m := p.regions.member(c.Region); m == nil || m.Gone || c.Region == p.self() ||
+		int(c.Partition) >= m.Partitions {
 		return fmt.Errorf("%w: partition %d of region %d", ErrOption, c.Partition, c.Region)
 	}
 	if err := p.sameLife(c.life); err != nil {

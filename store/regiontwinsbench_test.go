@@ -9,8 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// readEachOther lets each of two regions take all that the other one has done, in turns, and the cycle of each take
-// back what it owes, until nobody owes anything.
+// readEachOther lets each of two regions take all that the other one has done, in turns, and the
+// cycle of each take back what it owes, until nobody owes anything.
 func (w *benchRegions) readEachOther() {
 	for busy := true; busy; {
 		busy = false
@@ -41,8 +41,9 @@ func (w *benchRegions) pullOf(to, from int) (told [][]byte) {
 		after, acked, err := w.s[to].TakenOf(r.Own, r.Source)
 		must(w.b, err)
 		qs = append(qs, Pull{
-			By: part.Region(to), Group: 77, Incarnation: w.s[from].Meta().Incarnation, Partition: r.Source.Partition,
-			First: r.First, Last: r.Last, After: after, Acked: acked,
+			By: part.Region(to), Group: 77, Incarnation: w.s[from].Meta().Incarnation,
+			Partition: r.Source.Partition,
+			First:     r.First, Last: r.Last, After: after, Acked: acked,
 		})
 	}
 	all, _ := w.s[from].PullAll(qs, 4<<20, false)
@@ -55,9 +56,9 @@ func (w *benchRegions) pullOf(to, from int) (told [][]byte) {
 	return told
 }
 
-// BenchmarkTwins measures what 4000 opids cost that both regions have applied, in processor time of both until all
-// are taken back: of one key, and of as many keys. The cost must be about the same, and no client of the key may wait
-// for long.
+// BenchmarkTwins measures what 4000 opids cost that both regions have applied, in processor time of
+// both until all are taken back: of one key, and of as many keys. The cost must be about the same,
+// and no client of the key may wait for long.
 func BenchmarkTwins(b *testing.B) {
 	const twins = 4000
 	var cost [2]float64
@@ -85,7 +86,8 @@ func BenchmarkTwins(b *testing.B) {
 				for _, s := range w.s {
 					var batch Batch
 					for t := range twins {
-						*batch.Add(CIncrBy) = Op{Kind: CIncrBy, Key: fmt.Append(nil, "key ", t%keys), ID: fmt.Append(nil, "id ", n, t), Delta: 1}
+						*batch.Add(CIncrBy) = Op{Kind: CIncrBy, Key: fmt.Append(nil, "key ", t%keys),
+							ID: fmt.Append(nil, "id ", n, t), Delta: 1}
 					}
 					s.Execute(&batch)
 					for i := range batch.Ops {

@@ -9,8 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// manyTwins are regions of which the first two have applied the same 2000 opids to one counter. Then the second one,
-// whose operations are the later ones, has taken the log of the first.
+// manyTwins are regions of which the first two have applied the same 2000 opids to one counter.
+// Then the second one, whose operations are the later ones, has taken the log of the first.
 type manyTwins struct {
 	*testRemoval
 	loser *testRegion
@@ -118,14 +118,15 @@ func (w *manyTwins) ends(want int64) {
 		p.lock()
 		owed := p.regions.owed
 		p.mu.Unlock()
-		if v, _ := get(r.s, "hot"); v != want || len(owed.byKey) > 0 || owed.count != [part.MaxRegions]int{} || r.s.RegionIDs().Unchecked != 0 {
+		if v, _ := get(r.s, "hot"); v != want || len(owed.byKey) > 0 ||
+			owed.count != [part.MaxRegions]int{} || r.s.RegionIDs().Unchecked != 0 {
 			w.t.Errorf("region %d shows %d, not %d; owed %v; %+v", r.n, v, want, owed, r.s.RegionIDs())
 		}
 	}
 }
 
-// TestManyTwins: of more twins of one counter than it has room to take back each counts once in the end, whatever
-// happens meanwhile.
+// TestManyTwins: of more twins of one counter than it has room to take back each counts once in the
+// end, whatever happens meanwhile.
 func TestManyTwins(t *testing.T) {
 	t.Parallel()
 	t.Run("heal", func(t *testing.T) {
@@ -212,7 +213,8 @@ func TestManyTwins(t *testing.T) {
 	}
 }
 
-// TestStateTellsOwed: the state of a region tells what it owes, be the key in memory or in a row, so that its heir can take it back.
+// TestStateTellsOwed: the state of a region tells what it owes, be the key in memory or in a row,
+// so that its heir can take it back.
 func TestStateTellsOwed(t *testing.T) {
 	t.Parallel()
 	for _, save := range []bool{false, true} {

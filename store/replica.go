@@ -101,7 +101,8 @@ func (s *Store) Follow(record []byte, said func()) error {
 		g.p = p
 		err := s.follow(g, seq, content, said)
 		if errors.Is(err, errConflict) {
-			s.log.Warn("operations that this node decided were not committed: it rebuilds the partition", "partition", partition)
+			s.log.Warn("operations that this node decided were not committed: it rebuilds the partition",
+				"partition", partition)
 			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
 				err = s.follow(g, seq, content, said)
 			}
@@ -187,7 +188,8 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 		}
 	}
 	if p.spoiled > spoiled {
-		s.log.Error("a key has become unreadable on this node", "partition", p.id, "unreadable", p.listUnreadable())
+		s.log.Error("a key has become unreadable on this node", "partition", p.id, "unreadable",
+			p.listUnreadable())
 	}
 	if said != nil {
 		said()
@@ -206,7 +208,8 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 func (p *partition) contains(seq uint64, content []byte) error {
 	end, err := sectionEnd(seq, content)
 	if err == nil && end > p.recovered {
-		err = fmt.Errorf("%w: entries %d to %d come where entry %d is the last", ErrLogDamaged, seq, end, p.recovered)
+		err = fmt.Errorf("%w: entries %d to %d come where entry %d is the last", ErrLogDamaged, seq, end,
+			p.recovered)
 	}
 	return err
 }
@@ -297,9 +300,9 @@ func (s *Store) GiveUp() {
 	}
 }
 
-// failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read, or were refused for, may not be committed (G8). Only if nothing was
-// committed of it is it certain that nothing of it was applied (R7).
+// failAll answers every operation of a batch of which a commit failed. Their outcomes are unknown,
+// and what they read, or were refused for, may not be committed (G8). Only if nothing was committed
+// of it is it certain that nothing of it was applied (R7).
 func (x *decider) failAll() {
 	why := ErrUnknownOutcome
 	switch {

@@ -176,9 +176,9 @@ func TestReplicaContainedOrGap(t *testing.T) {
 	}
 }
 
-// TestReplicaDoesNotSkip: a committed section has sequences that others had before, as two leaders would give that
-// decide at once. Neither a replica that follows leaves it out, nor a start or a rebuild, which have these sequences in their
-// views (R4).
+// TestReplicaDoesNotSkip: a committed section has sequences that others had before, as two leaders
+// would give that decide at once. Neither a replica that follows leaves it out, nor a start or a
+// rebuild, which have these sequences in their views (R4).
 func TestReplicaDoesNotSkip(t *testing.T) {
 	clock, fs := newFakeClock(), vfs.NewMem()
 	a, la := testReplica(t, vfs.NewMem(), clock.now)
@@ -191,7 +191,8 @@ func TestReplicaDoesNotSkip(t *testing.T) {
 	receive(t, c, lc, first)
 	must(t, c.Lead())
 	_, before := lc.records(0)
-	batch := Batch{Ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: 1}, {Kind: CIncrBy, Key: []byte("k"), ID: []byte("3"), Delta: 1}}}
+	batch := Batch{Ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: 1},
+		{Kind: CIncrBy, Key: []byte("k"), ID: []byte("3"), Delta: 1}}}
 	c.Execute(&batch)
 	other, _ := lc.records(before)
 	cincr(a, "k", "2", 1)
@@ -218,8 +219,9 @@ func TestReplicaDoesNotSkip(t *testing.T) {
 	}
 }
 
-// TestNothingLoggedIsProved: a batch that logs nothing has no commit by which it proves that this node leads, whether it
-// only reads or writes what is so already. So it asks, and a node that was deposed and has not noticed answers none.
+// TestNothingLoggedIsProved: a batch that logs nothing has no commit by which it proves that this
+// node leads, whether it only reads or writes what is so already. So it asks, and a node that was
+// deposed and has not noticed answers none.
 func TestNothingLoggedIsProved(t *testing.T) {
 	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())
@@ -246,24 +248,26 @@ func TestNothingLoggedIsProved(t *testing.T) {
 	}
 }
 
-// TestCutBatch: when the log of a batch is cut off, it is certain that nothing was applied only if it was one record: of several, the
-// first ones may have been committed (R7).
+// TestCutBatch: when the log of a batch is cut off, it is certain that nothing was applied only if
+// it was one record: of several, the first ones may have been committed (R7).
 func TestCutBatch(t *testing.T) {
 	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	for records, want := range map[int]error{1: ErrNotLeader, 2: ErrUndecided} {
 		x := s.internal(s.partitions...)
-		x.ops, x.err, x.records = []Op{{Kind: CIncrBy}, {Kind: Get, Err: ErrKeySize}, {Kind: CIncrBy}}, ErrNotLeader, records
+		x.ops, x.err, x.records = []Op{{Kind: CIncrBy}, {Kind: Get,
+			Err: ErrKeySize}, {Kind: CIncrBy}}, ErrNotLeader, records
 		x.failAll()
 		for i, want := range []error{want, ErrKeySize, want} {
 			if got := x.ops[i].Err; !errors.Is(got, want) {
-				t.Errorf("operation %d of a batch of %d records is answered %v, want %v", i, records, got, want)
+				t.Errorf("operation %d of a batch of %d records is answered %v, want %v", i, records, got,
+					want)
 			}
 		}
 	}
 }
 
-// TestRefusalOfUncommitted: an operation is refused for another one whose commit fails. It must not be told so: with what it was refused
-// for gone, it may be carried out (G3).
+// TestRefusalOfUncommitted: an operation is refused for another one whose commit fails. It must not
+// be told so: with what it was refused for gone, it may be carried out (G3).
 func TestRefusalOfUncommitted(t *testing.T) {
 	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())

@@ -221,7 +221,8 @@ func (r *crashRun) rot(d rot) (outcome string, err error) {
 
 func (r *crashRun) openRotten(mem *crashtest.Disk, d rot, fatal chan error) (string, error) {
 	s, err := Open(Options{
-		Dir: "data", FS: mem, Fsync: r.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
+		Dir: "data", FS: mem, Fsync: r.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32,
+		BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 		Fatal: func(err error) { fatal <- err; select {} },
 	})
 	if err != nil {
@@ -229,7 +230,8 @@ func (r *crashRun) openRotten(mem *crashtest.Disk, d rot, fatal chan error) (str
 		switch {
 		case !names(text, d):
 			return "", fmt.Errorf("refused without naming the file: %w", err)
-		case !strings.Contains(text, "restore a backup") && !strings.Contains(text, "--accept-forgotten-window"):
+		case !strings.Contains(text, "restore a backup") &&
+			!strings.Contains(text, "--accept-forgotten-window"):
 			return "", fmt.Errorf("refused without saying what to do: %w", err)
 		}
 		return "refused", nil

@@ -122,7 +122,8 @@ func TestRowScan(t *testing.T) {
 	})
 	work.Go(func() {
 		for i := 0; whole() < 2 || s.scanning.Load(); i += 1009 {
-			if key := "k" + strconv.Itoa(keys/2+i%(keys/2)); do(s, Op{Kind: Exists, Keys: [][]byte{[]byte(key)}}).Value != 1 {
+			if key := "k" + strconv.Itoa(keys/2+i%(keys/2)); do(s,
+				Op{Kind: Exists, Keys: [][]byte{[]byte(key)}}).Value != 1 {
 				t.Errorf("%s is missing while rows are scanned", key)
 				return
 			}

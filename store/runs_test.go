@@ -71,7 +71,8 @@ func TestSaveTidiesRuns(t *testing.T) {
 	}
 	for range 2 {
 		for round := range rounds {
-			op := do(s, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "id", round), Delta: int64(round + 1)})
+			op := do(s, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "id", round),
+				Delta: int64(round + 1)})
 			if op.Err != nil || op.Applied || op.Value != int64((round+1)*(round+2)/2) {
 				t.Fatalf("operation %d: %d applied %v, %v", round, op.Value, op.Applied, op.Err)
 			}

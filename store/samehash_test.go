@@ -62,11 +62,13 @@ func TestSameHash(t *testing.T) {
 				t.Errorf("%s: the counter is %d", where, v)
 			}
 			for i := range seen.MaxOthers {
-				if op := do(s, Op{Kind: CSeen, Key: key, ID: sameHash(i)}); !op.Found || op.Seen.Result != int64(i+1) {
+				if op := do(s, Op{Kind: CSeen, Key: key, ID: sameHash(i)}); !op.Found ||
+					op.Seen.Result != int64(i+1) {
 					t.Errorf("%s: operation %d is %v, %+v", where, i, op.Found, op.Seen)
 				}
 			}
-			if op := do(s, Op{Kind: CSeen, Key: key, ID: sameHash(seen.MaxOthers)}); op.Found || op.Err != nil {
+			if op := do(s, Op{Kind: CSeen, Key: key, ID: sameHash(seen.MaxOthers)}); op.Found ||
+				op.Err != nil {
 				t.Errorf("%s: what was refused is known: %v", where, op.Err)
 			}
 		}

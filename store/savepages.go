@@ -22,9 +22,9 @@ type pagesWritten struct {
 	deadObjects []uint64
 }
 
-// errSpoiled ends a checkpoint whose snapshot has an object that has become unreadable since: its pages are not written
-// any more, and the change that was refused may have changed some. A later version, which could redo that
-// change, would take them for whole.
+// errSpoiled ends a checkpoint whose snapshot has an object that has become unreadable since: its
+// pages are not written any more, and the change that was refused may have changed some. A later
+// version, which could redo that change, would take them for whole.
 var errSpoiled = errors.New("a key has become unreadable while it was saved")
 
 // writePages writes the pages that were dirty when the checkpoint began, and deletes those

@@ -54,9 +54,9 @@ func eraOf(s *Store, era uint64) RegionSet {
 	return set
 }
 
-// TestRebuildMeetsSaving: a node that was deposed saves what it has decided in one partition, and waits for the commit.
-// What others have decided arrives in another partition, or deletes everything: it is not kept waiting, although
-// the commit may be behind it.
+// TestRebuildMeetsSaving: a node that was deposed saves what it has decided in one partition, and
+// waits for the commit. What others have decided arrives in another partition, or deletes
+// everything: it is not kept waiting, although the commit may be behind it.
 func TestRebuildMeetsSaving(t *testing.T) {
 	saves := map[string]func(s *Store, p *partition) error{
 		"a checkpoint":    func(s *Store, p *partition) error { return s.checkpoint(p, true) },
@@ -88,7 +88,10 @@ func TestRebuildMeetsSaving(t *testing.T) {
 				for _, k := range keys[:2] {
 					go func() { counted <- cincr(b, k, "lost", 100).Err }()
 				}
-				eventually(t, "both are decided", func() bool { _, now := lb.records(0); return now == before+2 })
+				eventually(t, "both are decided", func() bool {
+					_, now := lb.records(0)
+					return now == before+2
+				})
 				b.StopLeading(func() {})
 				p, saved := b.partitions[1], make(chan error, 1)
 				go func() { saved <- save(b, p) }()

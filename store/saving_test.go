@@ -55,7 +55,8 @@ func TestPeriodicCheckpointsAreSpread(t *testing.T) {
 	for _, tc := range []struct {
 		since time.Duration
 		want  int
-	}{{0, 0}, {time.Hour / 16, 0}, {time.Hour/8 + time.Minute, 1}, {time.Hour / 2, 3}, {time.Hour/2 + time.Minute, 4}, {time.Hour - time.Minute, 7}, {time.Hour, 8}} {
+	}{{0, 0}, {time.Hour / 16, 0}, {time.Hour/8 + time.Minute, 1}, {time.Hour / 2, 3},
+		{time.Hour/2 + time.Minute, 4}, {time.Hour - time.Minute, 7}, {time.Hour, 8}} {
 		for i := range 100 { // of every partition
 			incr(s, "k"+strconv.Itoa(i), 1)
 		}
@@ -105,7 +106,8 @@ func TestRunsAreMerged(t *testing.T) {
 	}
 	for round := range rounds {
 		for k := range 20 {
-			if op := cincr(s, "k"+strconv.Itoa(k), fmt.Sprint("id", round), 1); op.Applied || op.Value != int64(round+1) {
+			if op := cincr(s, "k"+strconv.Itoa(k), fmt.Sprint("id", round), 1); op.Applied ||
+				op.Value != int64(round+1) {
 				t.Fatalf("k%d, round %d: applied %v, %d", k, round, op.Applied, op.Value)
 			}
 		}

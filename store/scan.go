@@ -58,7 +58,8 @@ func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (nex
 
 // scanPartition visits keys of one partition from a cursor on, and returns the cursor to go
 // on from: at its end the first one of the next partition.
-func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
+func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(key []byte, t Type)) (n int,
+	next uint64, err error) {
 	for {
 		p.lock()
 		life := p.committed.life.Load()
@@ -141,7 +142,8 @@ type scanned struct {
 // keys of each kind, and the neighbours of the last one. If these are a crowd, it takes none of
 // them, and next is their first position. Memory comes first: a key that gets its row meanwhile
 // was found there, and one that has a row keeps it as long as it exists. lock is the partition's.
-func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (found []scanned, next uint64, err error) {
+func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (found []scanned, next uint64,
+	err error) {
 	next = to
 	// more reports whether to take a key at a position, behind n others up to last.
 	more := func(n int, last, pos uint64) bool {
@@ -197,7 +199,9 @@ func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (
 		return nil, 0, err
 	}
 	found = slices.DeleteFunc(found, func(f scanned) bool { return f.pos >= next })
-	slices.SortFunc(found, func(a, b scanned) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.key, b.key)) })
+	slices.SortFunc(found, func(a, b scanned) int {
+		return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.key, b.key))
+	})
 	return found, next, nil
 }
 

@@ -81,7 +81,8 @@ func TestScanCursors(t *testing.T) {
 	some(0)
 	some(1)
 	pages()
-	if next, err := s.Scan(MaxCursor, 1, func(key []byte, _ Type) { t.Errorf("%s is visited last", key) }); next != 0 || err != nil {
+	if next, err := s.Scan(MaxCursor, 1,
+		func(key []byte, _ Type) { t.Errorf("%s is visited last", key) }); next != 0 || err != nil {
 		t.Errorf("after the last cursor: %d, %v", next, err)
 	}
 }
@@ -89,7 +90,8 @@ func TestScanCursors(t *testing.T) {
 // crowdKey is a key of a crowd: all have one position if the secrets of the hash are known,
 // as here, where they are zeros. A word of zeros takes the one beside it out of the sum.
 func crowdKey(i int) string {
-	return string(binary.BigEndian.AppendUint64([]byte("{tag}-----------\x00\x00\x00\x00\x00\x00\x00\x00"), uint64(i)))
+	return string(binary.BigEndian.AppendUint64([]byte("{tag}-----------\x00\x00\x00\x00\x00\x00\x00\x00"),
+		uint64(i)))
 }
 
 // TestScanCrowd: pages are bounded, and no key that stays is passed over, where thousands of keys
@@ -120,7 +122,9 @@ func TestScanCrowd(t *testing.T) {
 			}
 			cursors[cursor] = true
 			page := 0
-			next, err := s.Scan(cursor, count, func(key []byte, _ Type) { seen[string(key)], page = true, page+1 })
+			next, err := s.Scan(cursor, count, func(key []byte, _ Type) {
+				seen[string(key)], page = true, page+1
+			})
 			must(t, err)
 			if page > 2*(count+maxNeighbours+1) {
 				t.Fatalf("COUNT %d: a page of %d keys", count, page)

@@ -82,7 +82,8 @@ func testSplit(t *testing.T, procs int) {
 	again := testStore(t, func(o *Options) { o.FS, o.Partitions, o.Clock = fs, 16, clock.now })
 	for i := range 600 {
 		k := "k" + strconv.Itoa(i)
-		if a, b := do(alone, Op{Kind: Get, Key: []byte(k)}), do(again, Op{Kind: Get, Key: []byte(k)}); a.Value != b.Value || a.Found != b.Found {
+		if a, b := do(alone, Op{Kind: Get, Key: []byte(k)}),
+			do(again, Op{Kind: Get, Key: []byte(k)}); a.Value != b.Value || a.Found != b.Found {
 			t.Errorf("%s = %d, after a crash %d", k, a.Value, b.Value)
 		}
 	}
@@ -90,8 +91,10 @@ func testSplit(t *testing.T, procs int) {
 
 // randomSimpleOp makes an operation of the kinds that a split batch can hold.
 func randomSimpleOp(rnd *rand.Rand, wall int64) Op {
-	kinds := []Kind{CIncrBy, CIncrBy, CIncrBy, CIncrBy, CIncrEx, IncrEx, CSeen, IncrBy, Set, GetDel, GetEx, ExpireAt, Persist, Get, TypeOf, ExpireTime, Nop}
-	op := Op{Kind: kinds[rnd.IntN(len(kinds))], Key: []byte("k" + strconv.Itoa(rnd.IntN(600))), Delta: 1 + rnd.Int64N(5)}
+	kinds := []Kind{CIncrBy, CIncrBy, CIncrBy, CIncrBy, CIncrEx, IncrEx, CSeen, IncrBy, Set, GetDel, GetEx,
+		ExpireAt, Persist, Get, TypeOf, ExpireTime, Nop}
+	op := Op{Kind: kinds[rnd.IntN(len(kinds))], Key: []byte("k" + strconv.Itoa(rnd.IntN(600))), Delta: 1 +
+		rnd.Int64N(5)}
 	switch op.Kind {
 	case CIncrBy, CIncrEx, CSeen:
 		op.ID = []byte(strconv.Itoa(rnd.IntN(4000)))
@@ -158,7 +161,8 @@ func TestSplitOrder(t *testing.T) {
 		atomic bool
 		split  bool
 	}{
-		{kind: IncrBy, split: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
+		{kind: IncrBy, split: true}, {kind: Get, split: true}, {kind: Nop, split: true},
+		{kind: IncrBy, atomic: true},
 		{kind: MGet}, {kind: Del}, {kind: FBFCard}, {kind: FlushAll},
 	} {
 		must(t, do(s, Op{Kind: FlushAll}).Err)
@@ -270,7 +274,8 @@ func TestSplitTakesWhatIsFree(t *testing.T) {
 func otherShares(s *Store, keys [][]byte, held int, value int64) int {
 	share := held / 2 // two partitions are a share
 	for i, other := range s.partitions {
-		for begin := time.Now(); i/2 != share && valueOf(other, keys[i]) != value; time.Sleep(time.Millisecond) {
+		for begin := time.Now(); i/2 != share &&
+			valueOf(other, keys[i]) != value; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 10*time.Second {
 				return i
 			}

@@ -14,7 +14,8 @@ import (
 // sketchIDStore opens a store with a table for each mode.
 func sketchIDStore(t *testing.T, fs vfs.FS, clock *fakeClock) *Store {
 	s := testStore(t, func(o *Options) { o.FS, o.Partitions, o.Clock = fs, 2, clock.now })
-	err := s.CreateTable(TableOptions{Name: "approx", Prefix: "a:", Mode: Approx, Window: time.Minute, Skew: time.Second})
+	err := s.CreateTable(TableOptions{Name: "approx", Prefix: "a:", Mode: Approx, Window: time.Minute,
+		Skew: time.Second})
 	if err != nil && !errors.Is(err, ErrTableExists) {
 		t.Fatal(err)
 	}
@@ -22,13 +23,15 @@ func sketchIDStore(t *testing.T, fs vfs.FS, clock *fakeClock) *Store {
 }
 
 func cAdd(key, id string, items ...string) Op {
-	return Op{Kind: BFCAdd, Key: []byte(key), ID: []byte(id), Keys: keysOf(items...), Object: &BloomOptions{Error: 0.01, Capacity: 4, Expansion: 1}}
+	return Op{Kind: BFCAdd, Key: []byte(key), ID: []byte(id), Keys: keysOf(items...),
+		Object: &BloomOptions{Error: 0.01, Capacity: 4, Expansion: 1}}
 }
 
 func cmsCIncr(key, id string, pairs ...any) Op {
 	op := Op{Kind: CMSCIncrBy, Key: []byte(key), ID: []byte(id)}
 	for i := 0; i < len(pairs); i += 2 {
-		op.Keys, op.Deltas = append(op.Keys, []byte(pairs[i].(string))), append(op.Deltas, int64(pairs[i+1].(int)))
+		op.Keys, op.Deltas = append(op.Keys, []byte(pairs[i].(string))),
+			append(op.Deltas, int64(pairs[i+1].(int)))
 	}
 	return op
 }
@@ -133,19 +136,22 @@ func TestCAddAllOrNone(t *testing.T) {
 		} else if do(s, Op{Kind: BFInfo, Key: []byte(key)}).Err == nil {
 			t.Error("the filter was created")
 		}
-		if now := s.Stats().FilterBytes; now != used || do(s, Op{Kind: CSeen, Key: []byte(key), ID: []byte(id)}).Found {
+		if now := s.Stats().FilterBytes; now != used ||
+			do(s, Op{Kind: CSeen, Key: []byte(key), ID: []byte(id)}).Found {
 			t.Errorf("%d bytes instead of %d, or the opid is used up", now, used)
 		}
 	}
 	check("f", "2", ErrBloomFull, "a", "c", "d")
 	check("new", "2", ErrBloomFull, "a", "b", "c", "d")
-	must(t, do(s, Op{Kind: BFReserve, Key: []byte("g"), Object: &BloomOptions{Error: 0.01, Capacity: 2, Expansion: 1}}).Err)
+	must(t, do(s, Op{Kind: BFReserve, Key: []byte("g"),
+		Object: &BloomOptions{Error: 0.01, Capacity: 2, Expansion: 1}}).Err)
 	s.SetFilterMaxMemory(s.Stats().FilterBytes + 100) // one more sub-filter
 	check("g", "3", ErrBloomGrowth, "a", "b", "c", "d", "e")
 	s.SetFilterMaxMemory(s.Stats().FilterBytes + 10)
 	check("new", "3", ErrBloomMemory, "a")
 	s.SetFilterMaxMemory(0)
-	if op := do(s, cAdd("f", "2", "a", "b", "c")); op.Err != nil || !op.Applied || !slices.Equal(op.Founds, []bool{true, true, false}) {
+	if op := do(s, cAdd("f", "2", "a", "b", "c")); op.Err != nil || !op.Applied ||
+		!slices.Equal(op.Founds, []bool{true, true, false}) {
 		t.Error(op.Founds, op.Err)
 	}
 }
@@ -276,10 +282,13 @@ func TestDuplicateOfASketchWaits(t *testing.T) {
 func TestInnerProduct(t *testing.T) {
 	s := testStore(t, nil)
 	o := SketchOptions{Width: 7, Depth: 3}
-	for key, opts := range map[string]SketchOptions{"s": o, "t": {Width: 7, Depth: 3, Cell: 8}, "wide": {Width: 8, Depth: 3}, "huge": {Width: 7, Depth: 3, Cell: 8}} {
+	for key, opts := range map[string]SketchOptions{"s": o,
+		"t": {Width: 7, Depth: 3, Cell: 8}, "wide": {Width: 8, Depth: 3},
+		"huge": {Width: 7, Depth: 3, Cell: 8}} {
 		must(t, newSketch(s, key, opts))
 	}
-	must(t, addItems(s, "s", "a", 11, "b", 2, "c", 3, "d", 4, "e", 5, "f", 6, "g", 7, "h", 8, "i", 9, "j", 10).Err)
+	must(t, addItems(s, "s", "a", 11, "b", 2, "c", 3, "d", 4, "e", 5, "f", 6, "g", 7, "h", 8, "i", 9, "j",
+		10).Err)
 	must(t, addItems(s, "t", "a", 2, "c", 1, "k", 5).Err)
 	must(t, addItems(s, "huge", "a", 1<<40).Err)
 	for _, c := range []struct {
@@ -287,10 +296,12 @@ func TestInnerProduct(t *testing.T) {
 		want int64
 		err  error
 	}{
-		{"s", "t", 50, nil}, {"t", "s", 50, nil}, {"s", "s", 939, nil}, {"s", "wide", 0, ErrSketchSize}, {"s", "none", 0, ErrNoSketch},
+		{"s", "t", 50, nil}, {"t", "s", 50, nil}, {"s", "s", 939, nil}, {"s", "wide", 0, ErrSketchSize},
+		{"s", "none", 0, ErrNoSketch},
 		{"huge", "huge", 0, ErrInnerProduct}, {"huge", "t", 2 << 40, nil},
 	} {
-		if op := do(s, Op{Kind: CMSInner, Keys: keysOf(c.a, c.b)}); op.Value != c.want || !errors.Is(op.Err, c.err) {
+		if op := do(s, Op{Kind: CMSInner, Keys: keysOf(c.a, c.b)}); op.Value != c.want ||
+			!errors.Is(op.Err, c.err) {
 			t.Errorf("%s %s: %d %v", c.a, c.b, op.Value, op.Err)
 		}
 	}

@@ -82,7 +82,8 @@ type hashes struct {
 }
 
 func newHashes(seed [16]byte) *hashes {
-	return &hashes{fbf.NewHasher(seed, "ids"), fbf.NewHasher(seed, "rows"), fbf.NewHasher(seed, "proof").Hash(nil, nil)}
+	return &hashes{fbf.NewHasher(seed, "ids"), fbf.NewHasher(seed, "rows"),
+		fbf.NewHasher(seed, "proof").Hash(nil, nil)}
 }
 
 // position is the position of a key.

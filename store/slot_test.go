@@ -9,7 +9,8 @@ import (
 // give, and every length against the checksum's definition, bit by bit.
 func TestSlot(t *testing.T) {
 	for key, want := range map[string]uint16{
-		"foo": 12182, "somekey": 11058, "foo{hash_tag}": 2515, "{hash_tag}": 2515, "hash_tag": 2515, "123456789": 0x31C3,
+		"foo": 12182, "somekey": 11058, "foo{hash_tag}": 2515, "{hash_tag}": 2515, "hash_tag": 2515,
+		"123456789": 0x31C3,
 	} {
 		if got := Slot([]byte(key)); got != want {
 			t.Errorf("%s: slot %d, want %d", key, got, want)

@@ -178,7 +178,8 @@ func openSnapshot(db *persistence.DB, snap persistence.Snapshot) (*loadedSnapsho
 	loaded, err := readSnapshot(in, math.MaxInt64, true)
 	if err == nil && loaded.seq != snap.Seq {
 		loaded.release()
-		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq, snap.Seq)
+		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq,
+			snap.Seq)
 	}
 	return loaded, err
 }
@@ -244,7 +245,8 @@ func (l *loadedSnapshot) release() {
 }
 
 // decodeSnapshot is the one decoder of the format.
-func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64, spoil bool) (_ *loadedSnapshot, err error) {
+func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64, spoil bool) (_ *loadedSnapshot,
+	err error) {
 	l := &loadedSnapshot{tables: make(map[uint32]*tableState), marked: make(map[*counter]bool)}
 	defer func() {
 		if err != nil {
@@ -283,7 +285,8 @@ func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64, spoil bo
 }
 
 // decodeObject decodes the object of a key.
-func (l *loadedSnapshot) decodeObject(c *counter, body, buffered *bufio.Reader, maxBytes uint64, spoil bool) error {
+func (l *loadedSnapshot) decodeObject(c *counter, body, buffered *bufio.Reader, maxBytes uint64,
+	spoil bool) error {
 	in := &pieces{in: body}
 	buffered.Reset(in)
 	var o object

@@ -34,18 +34,19 @@ type partitionState struct {
 
 const stateVersion = 1
 
-// One of these takes the place of whether the partition is gone, in a member of regions: there it cannot move, but
-// may have moved before.
+// One of these takes the place of whether the partition is gone, in a member of regions: there it
+// cannot move, but may have moved before.
 const (
 	stateOfRegion = 2
 	stateOfMoved  = 3 // the highest number under which it ever was handed over follows
 )
 
-// encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
-// sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
-// each its id and horizon. If the partition has ever moved: where it was adopted, whether it
-// is gone, under which number it is handed over, and, if that is another one, the highest under which it ever was. If it
-// is a member of regions: where it was adopted, that it is one, that highest number if there is one, and the regions.
+// encode lays the state out as: version, sequence, FLUSHALL's sequence, records' sequence,
+// incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and
+// for each its id and horizon. If the partition has ever moved: where it was adopted, whether it is
+// gone, under which number it is handed over, and, if that is another one, the highest under which
+// it ever was. If it is a member of regions: where it was adopted, that it is one, that highest
+// number if there is one, and the regions.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -88,7 +89,8 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if v := r.Byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.Uvarint(), floor: r.Uvarint(), records: r.Uvarint(), incarnation: r.Uvarint(), at: moment{logged: r.Varint(), wall: r.Varint()}, size: r.Varint(), objects: r.Uvarint()}
+	s = partitionState{seq: r.Uvarint(), floor: r.Uvarint(), records: r.Uvarint(), incarnation: r.Uvarint(),
+		at: moment{logged: r.Varint(), wall: r.Varint()}, size: r.Varint(), objects: r.Uvarint()}
 	if s.floor > s.seq {
 		r.Fail()
 	}
@@ -119,7 +121,8 @@ func decodeState(b []byte) (s partitionState, err error) {
 					r.Fail()
 				}
 			}
-			if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.number == 0 || s.gone && s.handed > 0 {
+			if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.number == 0 || s.gone &&
+				s.handed > 0 {
 				r.Fail()
 			}
 		}

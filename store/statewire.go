@@ -139,7 +139,8 @@ func decodeStatePage(b []byte) (d statePage, err error) {
 	if r.Byte() != statePageVersion || len(b) > maxStatePage {
 		r.Fail()
 	}
-	d.group, d.RegionSource, d.incarnation, d.era, d.version = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint(), r.Uvarint()
+	d.group, d.RegionSource, d.incarnation, d.era, d.version = r.Uvarint(), r.source(), r.Uvarint(),
+		r.Uvarint(), r.Uvarint()
 	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
 	d.of = part.Region(r.Byte())
 	d.seq, d.wall = r.Uvarint(), int64(r.UpTo(math.MaxInt64))
@@ -171,7 +172,8 @@ func (d *statePage) check() error {
 	at, ok := decodePlace(d.at)
 	next, good := decodePlace(d.next)
 	ends := len(d.next) == 0
-	if !ok || !good || at.ids && !ends && !at.before(next) || !at.ids && (ends || !next.ids && !at.before(next)) {
+	if !ok || !good || at.ids && !ends && !at.before(next) || !at.ids &&
+		(ends || !next.ids && !at.before(next)) {
 		return fmt.Errorf("%w: places", ErrPulled)
 	}
 	if at.ids {
@@ -241,7 +243,8 @@ func (d *statePage) eachKey(fn func(k *stateKey) error) error {
 	for len(r.Rest) > 0 {
 		before := r.Rest
 		k := stateKey{key: r.Bytes(), parts: r.parts(), owed: r.owedOps()}
-		if again = k.appendTo(again[:0]); r.err() != nil || len(k.parts) == 0 || !bytes.HasPrefix(before, again) {
+		if again = k.appendTo(again[:0]); r.err() != nil || len(k.parts) == 0 ||
+			!bytes.HasPrefix(before, again) {
 			return errItem
 		}
 		if err := fn(&k); err != nil {
@@ -279,7 +282,8 @@ func (d *statePage) eachID(fn func(o *stateID) error) error {
 		}
 		o.Dot, o.UnixMs, o.Clip = r.Uvarint(), int64(r.UpTo(math.MaxInt64)), r.Varint()
 		again = o.appendTo(again[:0])
-		if r.err() != nil || o.Dot == 0 || len(o.id) == 0 || len(o.id) > MaxOpID || !bytes.HasPrefix(before, again) {
+		if r.err() != nil || o.Dot == 0 || len(o.id) == 0 || len(o.id) > MaxOpID ||
+			!bytes.HasPrefix(before, again) {
 			return errItem
 		}
 		if err := fn(&o); err != nil {

@@ -33,7 +33,8 @@ type Stats struct {
 	RunBytes, RunRecords       uint64
 	LogBytes                   uint64 // op log since the last checkpoints
 	Entries                    uint64 // outcomes logged since the directory was made or restored
-	Changes                    int64  // outcomes that the last checkpoints do not contain, as Redis counts them
+	// outcomes that the last checkpoints do not contain, as Redis counts them
+	Changes int64
 	Figures
 	Storage persistence.Metrics
 }

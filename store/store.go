@@ -105,8 +105,8 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
-	// RegionUndo is how many take-backs that can be dropped a counter remembers; what is to be taken back beyond
-	// that is owed. Default part.MaxUndo.
+	// RegionUndo is how many take-backs that can be dropped a counter remembers; what is to be
+	// taken back beyond that is owed. Default part.MaxUndo.
 	RegionUndo int
 	// RegionIncarnation is what other regions know the log by if the directory is one of many replicas,
 	// none of which it is called after; 0: this one can be no region.
@@ -237,7 +237,8 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions, Seed: o.Seed,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Sections: o.Sections, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside,
+		Sections: o.Sections, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
@@ -302,7 +303,8 @@ func (s *Store) Close() error {
 
 // lacksSpace reports whether all that was lacking is space on the disk.
 func lacksSpace(err error) bool {
-	return errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) ||
+		errors.Is(err, syscall.EDQUOT)
 }
 
 // CloseNow closes the directory without a snapshot, as SHUTDOWN NOSAVE does.

@@ -43,8 +43,9 @@ func (c *fakeClock) step(d time.Duration) {
 // testStore opens a store on an in-memory file system.
 func testStore(t testing.TB, change func(*Options)) *Store {
 	t.Helper()
-	o := Options{Dir: "data", FS: vfs.NewMem(), Partitions: 4, SnapshotInterval: -1, LogFileSize: 8 << 10, MinFreeDisk: -1,
-		Fatal: func(err error) { t.Error(err) }}
+	o := Options{Dir: "data", FS: vfs.NewMem(), Partitions: 4, SnapshotInterval: -1, LogFileSize: 8 << 10,
+		MinFreeDisk: -1,
+		Fatal:       func(err error) { t.Error(err) }}
 	if change != nil {
 		change(&o)
 	}
@@ -101,7 +102,8 @@ func get(s *Store, key string) (int64, bool) {
 func wantOp(t *testing.T, op Op, value int64, applied bool) {
 	t.Helper()
 	if op.Err != nil || op.Value != value || op.Applied != applied {
-		t.Fatalf("got (%d, applied %v, %v), want (%d, applied %v)", op.Value, op.Applied, op.Err, value, applied)
+		t.Fatalf("got (%d, applied %v, %v), want (%d, applied %v)", op.Value, op.Applied, op.Err, value,
+			applied)
 	}
 }
 
@@ -163,7 +165,8 @@ func TestReopen(t *testing.T) {
 				}
 				s = testStore(t, func(o *Options) { o.FS = fs })
 				for i := range 500 {
-					if op := cincr(s, "k"+strconv.Itoa(i%50), strconv.Itoa(i), 1); op.Applied || op.Err != nil {
+					if op := cincr(s, "k"+strconv.Itoa(i%50), strconv.Itoa(i), 1); op.Applied ||
+						op.Err != nil {
 						t.Fatalf("operation %d applied again (%v)", i, op.Err)
 					}
 				}

@@ -193,7 +193,8 @@ func (o TableOptions) Validate() error {
 	case o.MaxMemory != 0 && o.MaxMemory < MinTableMemory:
 		return fmt.Errorf("%w: MAXMEMORY must be at least %d bytes", ErrOption, uint64(MinTableMemory))
 	case o.MaxDisk != 0 && o.MaxDisk < MinTableDisk:
-		return fmt.Errorf("%w: MAXDISK must be at least %d bytes, or 0 for no limit", ErrOption, uint64(MinTableDisk))
+		return fmt.Errorf("%w: MAXDISK must be at least %d bytes, or 0 for no limit", ErrOption,
+			uint64(MinTableDisk))
 	case o.Past < 0 || o.Past > 6:
 		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
 	case o.IDTime > IDTimeAuto:
@@ -205,7 +206,8 @@ func (o TableOptions) Validate() error {
 	case o.Regions > RegionsNone:
 		return fmt.Errorf("%w: REGIONS must be ALL or NONE", ErrOption)
 	case o.Regions == RegionsAll && o.Mode == Approx:
-		return fmt.Errorf("%w: REGIONS ALL needs MODE EXACT: an APPROX table has no records to compare with those of other regions", ErrOption)
+		return fmt.Errorf("%w: REGIONS ALL needs MODE EXACT: an APPROX table has no records to compare "+
+			"with those of other regions", ErrOption)
 	}
 	return nil
 }
@@ -368,7 +370,8 @@ func (t TableSet) find(name string) *TableOptions {
 	return nil
 }
 
-// Of returns the table of a key: the one with the longest prefix of it. It is nil only in a set that is not valid.
+// Of returns the table of a key: the one with the longest prefix of it. It is nil only in a set
+// that is not valid.
 func (t TableSet) Of(key string) (o *TableOptions) {
 	for i := range t {
 		if strings.HasPrefix(key, t[i].Prefix) && (o == nil || len(t[i].Prefix) > len(o.Prefix)) {

@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// CreateTable adds a table, unless the very same is there. Keys that move into it are also checked against the table
-// they were in, for its window. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
-// ErrOutOfMemory, or that of the commit.
+// CreateTable adds a table, unless the very same is there. Keys that move into it are also checked
+// against the table they were in, for its window. Errors: ErrOption, ErrTableExists,
+// ErrTooManyTables, ErrOutOfMemory, or that of the commit.
 func (s *Store) CreateTable(o TableOptions) error {
 	return s.changeTables(func(t TableSet) (TableSet, error) { return t.Create(o) })
 }
@@ -110,7 +110,8 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 // take. It refuses what one of them refuses, filters that would exceed the memory pool,
 // and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
-func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
+func (x *decider) newCatalogs(ps []*partition,
+	change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
 	var need uint64
 	for _, p := range ps {
 		cat, err := change(p.catalog, x.at(p))

@@ -37,15 +37,24 @@ func TestTableChangesForgetNothing(t *testing.T) {
 			}
 			return s.DropTable("t")
 		},
-		"to approx":     func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}) },
-		"to exact":      func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)}) },
-		"longer window": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}) },
-		"shorter window": func(s *Store) error {
-			return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Second), Skew: ptr(time.Duration(0))})
+		"to approx": func(s *Store) error {
+			return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)})
 		},
-		"error":    func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Error: ptr(1e-9)}) },
-		"capacity": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Capacity: ptr(uint64(1e6))}) },
-		"past":     func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Past: ptr(2)}) },
+		"to exact": func(s *Store) error {
+			return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)})
+		},
+		"longer window": func(s *Store) error {
+			return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)})
+		},
+		"shorter window": func(s *Store) error {
+			return s.AlterTable(DefaultTable,
+				TableChange{Window: ptr(time.Second), Skew: ptr(time.Duration(0))})
+		},
+		"error": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Error: ptr(1e-9)}) },
+		"capacity": func(s *Store) error {
+			return s.AlterTable(DefaultTable, TableChange{Capacity: ptr(uint64(1e6))})
+		},
+		"past": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Past: ptr(2)}) },
 		"there and back": func(s *Store) error {
 			if err := s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}); err != nil {
 				return err
@@ -69,7 +78,8 @@ func TestTableChangesForgetNothing(t *testing.T) {
 				clock.advance(100 * time.Second)
 				for range 2 {
 					for i := range 300 {
-						if op := cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1); op.Applied || op.Err != nil {
+						if op := cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1); op.Applied ||
+							op.Err != nil {
 							t.Fatalf("operation %d was applied again (%v)", i, op.Err)
 						}
 					}
@@ -140,9 +150,11 @@ func TestTableErrors(t *testing.T) {
 		"drop default": {s.DropTable(DefaultTable), ErrDropDefault},
 		"drop unknown": {s.DropTable("x"), ErrNoTable},
 		"alter":        {s.AlterTable("x", TableChange{}), ErrNoTable},
-		"window":       {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Window: time.Millisecond}), ErrOption},
-		"alter error":  {s.AlterTable("t", TableChange{Error: ptr(0.9)}), ErrOption},
-		"memory":       {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39}), ErrOutOfMemory},
+		"window": {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Window: time.Millisecond}),
+			ErrOption},
+		"alter error": {s.AlterTable("t", TableChange{Error: ptr(0.9)}), ErrOption},
+		"memory": {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39}),
+			ErrOutOfMemory},
 	} {
 		if !errors.Is(tc.err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, tc.err, tc.want)
@@ -158,7 +170,8 @@ func TestWindow(t *testing.T) {
 	for _, mode := range []Mode{Exact, Approx} {
 		clock := newFakeClock()
 		s := testStore(t, func(o *Options) { o.Clock = clock.now })
-		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second, Skew: time.Second}))
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second,
+			Skew: time.Second}))
 		cincr(s, "k", "1", 1)
 		for range 10 {
 			clock.advance(time.Second)
@@ -367,9 +380,12 @@ func TestIDTimeAuto(t *testing.T) {
 		{"32 digits of another version", "018bcfe568006abc8def0123456789ab", 0, false},
 		{"32 digits of another variant", "018bcfe568007abc4def0123456789ab", 0, false},
 		{"16 bytes", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", time.Hour, true},
-		{"16 bytes of long ago", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 31 * day, false},
-		{"16 bytes without a variant", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x0d\xef\x01\x23\x45\x67\x89\xab", 0, false},
-		{"16 bytes, perhaps a ULID", "\x01\x8b\xcf\xe5\x68\x00\x1a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 0, false},
+		{"16 bytes of long ago", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 31 * day,
+			false},
+		{"16 bytes without a variant", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x0d\xef\x01\x23\x45\x67\x89\xab", 0,
+			false},
+		{"16 bytes, perhaps a ULID", "\x01\x8b\xcf\xe5\x68\x00\x1a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 0,
+			false},
 		{"ULID", "01HF7YAT00ABCDEFGHJKMNPQRS", 0, true},
 		{"old ULID", "01HF7YAT00ABCDEFGHJKMNPQRS", 2000 * day, true},
 		{"ULID in small letters", "01hf7yat00abcdefghjkmnpqrs", 0, true},
@@ -393,7 +409,8 @@ func TestIDTimeAuto(t *testing.T) {
 
 // TestIDTimeOfNoTime: opids that only name something have no time.
 func TestIDTimeOfNoTime(t *testing.T) {
-	d := &tableDef{TableOptions: TableOptions{IDTime: IDTimeAuto, Window: 2 * time.Minute, Skew: 5 * time.Second}}
+	d := &tableDef{TableOptions: TableOptions{IDTime: IDTimeAuto, Window: 2 * time.Minute,
+		Skew: 5 * time.Second}}
 	rnd := rand.NewChaCha8([32]byte{1})
 	var b [16]byte
 	for range 200_000 {
@@ -403,7 +420,8 @@ func TestIDTimeOfNoTime(t *testing.T) {
 		v4[6], v4[8] = v4[6]&0xf|0x40, v4[8]&0x3f|0x80
 		h := hex.EncodeToString(v4[:])
 		for _, id := range []string{string(b[:]), md5, strings.ToUpper(md5), h, string(v4[:]),
-			h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], "order:" + md5[:20], fmt.Sprintf("%026d", binary.BigEndian.Uint64(b[:]))} {
+			h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], "order:" + md5[:20],
+			fmt.Sprintf("%026d", binary.BigEndian.Uint64(b[:]))} {
 			if ms, known := idTime(d, []byte(id), 1_800_000_000_000); known {
 				t.Errorf("%q is taken for an operation of %d", id, ms)
 			}
@@ -438,7 +456,8 @@ func TestLateByDefault(t *testing.T) {
 	if op := cincr(s, "k", id, 1); !errors.Is(op.Err, ErrStale) {
 		t.Errorf("a retry after the window: %+v", op)
 	}
-	if op := do(s, Op{Kind: CMIncrBy, Keys: both, Deltas: []int64{1, 1}, ID: []byte(id)}); !errors.Is(op.Err, ErrStale) {
+	if op := do(s, Op{Kind: CMIncrBy, Keys: both, Deltas: []int64{1, 1}, ID: []byte(id)}); !errors.Is(op.Err,
+		ErrStale) {
 		t.Errorf("a retry of several increments after the window: %+v", op)
 	}
 	wantOp(t, cincr(s, "none:k", id, 1), 2, true)
@@ -455,8 +474,10 @@ func TestLateByDefault(t *testing.T) {
 // leaves behind what the shorter one forgot; operations of that time are STALE.
 func TestMoveToLongerWindow(t *testing.T) {
 	for name, move := range map[string]func(*Store) error{
-		"create": func(s *Store) error { return s.CreateTable(TableOptions{Name: "l", Prefix: "s:k", Window: time.Hour}) },
-		"drop":   func(s *Store) error { return s.DropTable("s") },
+		"create": func(s *Store) error {
+			return s.CreateTable(TableOptions{Name: "l", Prefix: "s:k", Window: time.Hour})
+		},
+		"drop": func(s *Store) error { return s.DropTable("s") },
 		"drop, alter": func(s *Store) error {
 			if err := s.DropTable("s"); err != nil {
 				return err
@@ -496,13 +517,15 @@ func TestMoveToLongerWindow(t *testing.T) {
 func TestAlterCannotFreeze(t *testing.T) {
 	s := testStore(t, nil)
 	for _, capacity := range []uint64{MaxCapacity, 2_000_000_000} {
-		if err := s.AlterTable(DefaultTable, TableChange{Capacity: &capacity}); !errors.Is(err, ErrOutOfMemory) {
+		if err := s.AlterTable(DefaultTable, TableChange{Capacity: &capacity}); !errors.Is(err,
+			ErrOutOfMemory) {
 			t.Errorf("CAPACITY %d: %v", capacity, err)
 		}
 	}
 	for i := range 200 { // policies that are still draining are bounded
 		e := 1e-3 / float64(i+2)
-		if err := s.AlterTable(DefaultTable, TableChange{Error: &e}); err != nil && !errors.Is(err, ErrOption) {
+		if err := s.AlterTable(DefaultTable, TableChange{Error: &e}); err != nil &&
+			!errors.Is(err, ErrOption) {
 			t.Fatal(err)
 		}
 	}
@@ -516,7 +539,8 @@ func TestAlterCannotFreeze(t *testing.T) {
 // than the table's ERROR, although it makes as many tests (G5).
 func TestMultiKeyError(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
-	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx), Error: ptr(0.01), Capacity: ptr(uint64(20_000))}))
+	must(t, s.AlterTable(DefaultTable,
+		TableChange{Mode: ptr(Approx), Error: ptr(0.01), Capacity: ptr(uint64(20_000))}))
 	for i := range 20_000 {
 		cincr(s, "a", strconv.Itoa(i), 1)
 	}

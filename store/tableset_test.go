@@ -51,7 +51,8 @@ func TestTableSetRules(t *testing.T) {
 // under the one is known under the other, and a replica, or a restart, has the same tables. A version that
 // is there already logs nothing.
 func TestSetTables(t *testing.T) {
-	exact, approx := TableOptions{Name: "t", Prefix: "k", Window: time.Hour}, TableOptions{Name: "t", Prefix: "k", Mode: Approx}
+	exact, approx := TableOptions{Name: "t", Prefix: "k", Window: time.Hour}, TableOptions{Name: "t",
+		Prefix: "k", Mode: Approx}
 	sets := map[string]TableSet{
 		"none":      NewTables(),
 		"exact":     withTables(t, exact),
@@ -59,9 +60,12 @@ func TestSetTables(t *testing.T) {
 		"renamed":   withTables(t, TableOptions{Name: "u", Prefix: "k", Skew: time.Second}),
 		"elsewhere": withTables(t, TableOptions{Name: "t", Prefix: "x"}),
 		"narrower":  withTables(t, TableOptions{Name: "t", Prefix: "k1"}),
-		"nested":    withTables(t, TableOptions{Name: "t", Prefix: "k1"}, TableOptions{Name: "u", Prefix: "k", Mode: Approx}),
-		"other way": withTables(t, TableOptions{Name: "u", Prefix: "k1", Mode: Approx}, TableOptions{Name: "t", Prefix: "k"}),
-		"deeper":    withTables(t, TableOptions{Name: "a", Prefix: "k1"}, TableOptions{Name: "b", Prefix: "k12"}, TableOptions{Name: "c", Prefix: "k"}),
+		"nested": withTables(t, TableOptions{Name: "t", Prefix: "k1"},
+			TableOptions{Name: "u", Prefix: "k", Mode: Approx}),
+		"other way": withTables(t, TableOptions{Name: "u", Prefix: "k1", Mode: Approx},
+			TableOptions{Name: "t", Prefix: "k"}),
+		"deeper": withTables(t, TableOptions{Name: "a", Prefix: "k1"},
+			TableOptions{Name: "b", Prefix: "k12"}, TableOptions{Name: "c", Prefix: "k"}),
 		"of default": func() TableSet {
 			s, _ := NewTables().Alter(DefaultTable, TableChange{Window: ptr(time.Hour)})
 			return s
@@ -97,7 +101,8 @@ func TestSetTables(t *testing.T) {
 							t.Fatalf("operation %d was applied again (%v)", i, op.Err)
 						}
 					}
-					if all, newest, err := s.TablesVersion(); !s.Tables().Equal(after) || all != 9 || newest != 9 || err != nil {
+					if all, newest, err := s.TablesVersion(); !s.Tables().Equal(after) || all != 9 ||
+						newest != 9 || err != nil {
 						t.Fatalf("version %d to %d (%v): %+v, want %+v", all, newest, err, s.Tables(), after)
 					}
 					must(t, s.CloseNow())
@@ -123,7 +128,8 @@ func TestOldTablesStayAway(t *testing.T) {
 	if err := b.SetTables(old, 3); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("tables of a replica: %v", err)
 	}
-	if err := b.CheckTables(withTables(t, TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39})); !errors.Is(err, ErrOutOfMemory) {
+	if err := b.CheckTables(withTables(t,
+		TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39})); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("too large for a replica: %v", err)
 	}
 	must(t, b.CheckTables(withTables(t, TableOptions{Name: "u", Prefix: "u"})))

@@ -28,8 +28,8 @@ type taking struct {
 	life   uint64 // of the partition (commitMark), in which all of this is so
 }
 
-// heldTaking returns what the partition has taken and not logged: nothing, if what it rests on was taken back. The
-// partition is locked, and its taking.
+// heldTaking returns what the partition has taken and not logged: nothing, if what it rests on was
+// taken back. The partition is locked, and its taking.
 func (p *partition) heldTaking() *taking {
 	if life := p.committed.life.Load(); life != p.taking.life {
 		t := &p.taking
@@ -134,10 +134,12 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	case m == nil || d.Region == g.Self || int(d.Partition) >= m.Partitions:
 		return at, streamError("partition %d of region %d", d.Partition, d.Region)
 	case d.incarnation != m.Incarnation:
-		return at, streamError("incarnation %x of region %d, and not %x", d.incarnation, d.Region, m.Incarnation)
+		return at, streamError("incarnation %x of region %d, and not %x", d.incarnation, d.Region,
+			m.Incarnation)
 	}
 	if last, _, ok := pullRange(int(d.Partition), m.Partitions, p.count, d.first); !ok || last != d.last {
-		return at, streamError("slots %d to %d of partition %d of region %d", d.first, d.last, d.Partition, d.Region)
+		return at, streamError("slots %d to %d of partition %d of region %d", d.first, d.last, d.Partition,
+			d.Region)
 	}
 	if d.after > at {
 		return at, streamError("entries behind %d, and what is taken ends at %d", d.after, at)
@@ -263,7 +265,8 @@ func (t *taker) takeApplied(e *pulledEntry) error {
 	from := len(t.text)
 	t.text = append(t.text, e.id...)
 	t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
-		Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+		Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip,
+		Result: e.value,
 	}, nil})
 	return nil
 }
@@ -272,7 +275,8 @@ func (t *taker) takeApplied(e *pulledEntry) error {
 func (t *taker) takeLost(e *pulledEntry) error {
 	winner := e.r.heard
 	winner.Delta, winner.Clip = e.delta, e.clip
-	t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, e.r.back.Made, e.r.back.Owed, winner}})
+	t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{},
+		&Lost{t.d.Region, e.r.back.Dot, e.r.back.Made, e.r.back.Owed, winner}})
 	return nil
 }
 
@@ -281,14 +285,17 @@ func (s *Store) checkSaid(p *partition, by part.Region, said RegionTaken) error 
 	switch {
 	case said.Region != p.self():
 	case int(said.Partition) >= len(s.partitions):
-		return streamError("region %d names partition %d of this one, which has %d", by, said.Partition, len(s.partitions))
-	case said.Partition != p.id: // one partition there reads several here; nothing was told but what is committed
+		return streamError("region %d names partition %d of this one, which has %d", by, said.Partition,
+			len(s.partitions))
+	case said.Partition != p.id:
+		// one partition there reads several here; nothing was told but what is committed
 		return s.checkAhead(by, said.Seq, s.partitions[said.Partition].committed.upTo())
 	default:
 		return s.checkAhead(by, said.Seq, p.seq)
 	}
 	if known := p.regions.cursors[said.RegionSource]; EntriesBetween(known, said.Seq) > MaxAhead {
-		return streamError("region %d names entry %d of region %d, and what is taken ends at %d", by, said.Seq, said.Region, known)
+		return streamError("region %d names entry %d of region %d, and what is taken ends at %d", by,
+			said.Seq, said.Region, known)
 	}
 	return nil
 }
@@ -391,7 +398,8 @@ func (t *taker) flush(whole bool) error {
 		}
 		op := add(regionCursor)
 		op.Delta = int64(p.id)
-		c := &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector), life: p.taking.life}
+		c := &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector),
+			life: p.taking.life}
 		if op.Object = c; t.end == t.d.upTo {
 			c.Proof = t.d.proof
 		}

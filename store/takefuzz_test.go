@@ -19,7 +19,8 @@ const fuzzIncarnation = 5
 const fuzzSince = 2
 
 func openTakeStore(t testing.TB, fs vfs.FS, clock *fakeClock, seed byte) *Store {
-	s, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, Seed: [16]byte{seed}, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now})
+	s, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, Seed: [16]byte{seed}, SnapshotInterval: -1,
+		MinFreeDisk: -1, Clock: clock.now})
 	must(t, err)
 	return s
 }
@@ -31,7 +32,8 @@ func takeStore(t testing.TB, fs vfs.FS) *Store {
 	set := threeRegions(1, 1)
 	set.Era, set.Members[0].Incarnation = 1, fuzzIncarnation
 	must(t, s.SetRegions(set))
-	must(t, do(s, Op{Kind: regionCursor, Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{0, 0}, fuzzSince}}}).Err)
+	must(t, do(s, Op{Kind: regionCursor,
+		Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{0, 0}, fuzzSince}}}).Err)
 	for i := range 4 {
 		key := fmt.Appendf(nil, "k%d", i)
 		must(t, do(s, Op{Kind: CIncrBy, Key: key, ID: fmt.Appendf(nil, "op%d", i), Delta: 3}).Err)
@@ -63,15 +65,18 @@ func takeAnswers(t testing.TB) (answers [][]byte) {
 			{Kind: Set, Key: fmt.Appendf(nil, "s%d", i), Delta: 8},
 			{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "s%d", max(i-1, 0))}},
 			{Kind: regionMerge, Key: key, Object: []Change{added(2, uint64(i)+1, 100)}},
-			{Kind: regionHear, Key: key, ID: id, Object: &Heard{Origin: 2, Dot: uint64(i) + 1, Wall: wall - 1, Delta: 3}},
-			{Kind: regionCursor, Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{2, 0}, uint64(i) + 1}}},
+			{Kind: regionHear, Key: key, ID: id,
+				Object: &Heard{Origin: 2, Dot: uint64(i) + 1, Wall: wall - 1, Delta: 3}},
+			{Kind: regionCursor,
+				Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{2, 0}, uint64(i) + 1}}},
 		} {
 			must(t, do(s, op).Err)
 		}
 	}
 	kinds := make(map[entryKind]bool)
 	for _, most := range []int{1, 100, 200, 400, 800, 0} {
-		b, err := s.Pull(Pull{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: fuzzSince, Most: most})
+		b, err := s.Pull(Pull{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1,
+			After: fuzzSince, Most: most})
 		must(t, err)
 		d, err := decodePulled(b, new(pulledMemory))
 		must(t, err)
@@ -149,7 +154,8 @@ func FuzzTake(f *testing.F) {
 		case err == nil:
 			d, err := decodePulled(b, new(pulledMemory))
 			must(t, err)
-			if after, _, _ := s.TakenOf(0, RegionSource{Region: 0}); after != taken.Seq || !bytes.Equal(d.appendTo(nil), b) {
+			if after, _, _ := s.TakenOf(0, RegionSource{Region: 0}); after != taken.Seq ||
+				!bytes.Equal(d.appendTo(nil), b) {
 				t.Errorf("taken up to %d of %d", after, taken.Seq)
 			}
 		}

@@ -56,7 +56,8 @@ func TestTableTakenBack(t *testing.T) {
 		l.holdBack()
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := s.CreateTable(TableOptions{Name: "new", Prefix: "new:"}); !errors.Is(err, ErrNotLeader) {
+			if err := s.CreateTable(TableOptions{Name: "new", Prefix: "new:"}); !errors.Is(err,
+				ErrNotLeader) {
 				t.Errorf("CREATE answers %v", err)
 			}
 		})
@@ -103,7 +104,9 @@ func TestBackupOverRebuild(t *testing.T) {
 func TestJumpIsNoChange(t *testing.T) {
 	root := t.TempDir()
 	open := func(name string) *Store {
-		return testStore(t, func(o *Options) { o.Dir, o.FS, o.Partitions = filepath.Join(root, name), nil, 1 })
+		return testStore(t, func(o *Options) {
+			o.Dir, o.FS, o.Partitions = filepath.Join(root, name), nil, 1
+		})
 	}
 	s := open("data")
 	must(t, s.Backup(filepath.Join(root, "copy")))

@@ -96,7 +96,8 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 // follows refuses a page that must not be taken, and returns the state that it is of. The partition is
 // locked, and its taking.
 func (s *Store) follows(p *partition, d *statePage) (*takingState, uint64, error) {
-	head := pulled{RegionSource: d.RegionSource, group: d.group, incarnation: d.incarnation, first: d.first, last: d.last, upTo: d.seq}
+	head := pulled{RegionSource: d.RegionSource, group: d.group, incarnation: d.incarnation, first: d.first,
+		last: d.last, upTo: d.seq}
 	at, err := head.position(p)
 	if err != nil {
 		return nil, 0, err
@@ -117,7 +118,8 @@ func (s *Store) follows(p *partition, d *statePage) (*takingState, uint64, error
 		if p.taking.states == nil {
 			p.taking.states = make(map[stateOf]*takingState)
 		}
-		p.taking.states[stateOf{d.RegionSource, d.of}] = &takingState{seq: d.seq, vector: d.vector, other: d.levelled, proof: d.proof}
+		p.taking.states[stateOf{d.RegionSource, d.of}] = &takingState{seq: d.seq, vector: d.vector,
+			other: d.levelled, proof: d.proof}
 	}
 	if dead, err := p.regions.dead(d.era); err != nil {
 		return nil, 0, err
@@ -162,7 +164,8 @@ func (t *taker) stateID(of part.Region) func(o *stateID) error {
 	}
 	return func(o *stateID) error {
 		t.ids = append(t.ids, heardID{o.key, o.id, Heard{
-			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Told: told, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
+			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Told: told, Delta: o.Delta, Clip: o.Clip,
+			Result: o.Result, Stated: true,
 		}, nil})
 		return t.enough(len(o.key) + len(o.id))
 	}

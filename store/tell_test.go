@@ -70,7 +70,8 @@ func TestPullAll(t *testing.T) {
 				for range w.rnd.IntN(8) {
 					key := fmt.Sprint("k", w.rnd.IntN(50))
 					want[key]++
-					w.do(a, Op{Kind: CIncrBy, Key: []byte(key), ID: fmt.Append(nil, i, ".", want[key]), Delta: 1})
+					w.do(a, Op{Kind: CIncrBy, Key: []byte(key), ID: fmt.Append(nil, i, ".", want[key]),
+						Delta: 1})
 				}
 				if i%50 == 49 {
 					must(t, a.s.Snapshot())
@@ -154,7 +155,8 @@ func TestPullAllOneBehind(t *testing.T) {
 	}
 	write(100)
 	for range 100 {
-		if qs := w.pulls(); w.pullAll(qs, 300, func(i int) bool { return i == slow && w.rnd.IntN(4) > 0 }) == 0 {
+		if qs := w.pulls(); w.pullAll(qs, 300,
+			func(i int) bool { return i == slow && w.rnd.IntN(4) > 0 }) == 0 {
 			break
 		}
 	}
@@ -199,7 +201,8 @@ func TestPullAllOneBehind(t *testing.T) {
 func aPull(t testing.TB, ops int) []byte {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
 	set := RegionSet{Group: 77, Members: []RegionMember{
-		{Name: "a", Partitions: 1, Incarnation: s.Meta().Incarnation}, {Region: 1, Name: "b", Partitions: 1, Incarnation: 1},
+		{Name: "a", Partitions: 1, Incarnation: s.Meta().Incarnation},
+		{Region: 1, Name: "b", Partitions: 1, Incarnation: 1},
 	}}
 	must(t, s.SetRegions(set))
 	since := s.CommittedOf(0)
@@ -233,7 +236,8 @@ func TestPacked(t *testing.T) {
 		t.Errorf("a megabyte is packed as %d bytes", len(b))
 	}
 	for _, b := range [][]byte{
-		{packedVersion}, packed[:len(packed)-1], append([]byte{packedVersion}, s2.Encode(nil, make([]byte, 1<<20))...),
+		{packedVersion}, packed[:len(packed)-1],
+		append([]byte{packedVersion}, s2.Encode(nil, make([]byte, 1<<20))...),
 		append([]byte{packedVersion}, s2.Encode(nil, packed)...), // packed twice
 	} {
 		if _, err := decodePulled(b, new(pulledMemory)); !errors.Is(err, ErrPulled) {
@@ -269,7 +273,8 @@ func FuzzPulled(f *testing.F) {
 // TestEntriesBetween: a jump of sequences, as an heir's, is not as many entries.
 func TestEntriesBetween(t *testing.T) {
 	const jump = 1 << incarnationBits
-	for _, c := range [][3]uint64{{0, 0, 0}, {3, 9, 6}, {9, 3, 0}, {jump - 1, jump, 1}, {5, jump, 1}, {5, jump + 7, 7}, {jump + 3, jump + 7, 4}} {
+	for _, c := range [][3]uint64{{0, 0, 0}, {3, 9, 6}, {9, 3, 0}, {jump - 1, jump, 1}, {5, jump, 1}, {5,
+		jump + 7, 7}, {jump + 3, jump + 7, 4}} {
 		if got := EntriesBetween(c[0], c[1]); got != c[2] {
 			t.Errorf("between %d and %d there are %d, and not %d", c[0], c[1], got, c[2])
 		}

@@ -66,7 +66,8 @@ func TestPausesDoNotAge(t *testing.T) {
 	for _, mode := range []Mode{Exact, Approx} {
 		clock := newFakeClock()
 		s := testStore(t, func(o *Options) { o.Clock = withoutPauses(clock.now) })
-		must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: ptr(4 * time.Second), Skew: ptr(time.Duration(0))}))
+		must(t, s.AlterTable(DefaultTable,
+			TableChange{Mode: &mode, Window: ptr(4 * time.Second), Skew: ptr(time.Duration(0))}))
 		for i, pause := range []time.Duration{6 * time.Second, time.Hour, 366 * 24 * time.Hour} {
 			wantOp(t, cincr(s, "k", strconv.Itoa(i), 1), int64(i+1), true)
 			for range 2 {
@@ -104,7 +105,8 @@ func TestPartitionsAgeAlone(t *testing.T) {
 		fs, clock := vfs.NewMem(), newFakeClock()
 		with := func(o *Options) { o.FS, o.Clock, o.Partitions = fs, withoutPauses(clock.now), 2 }
 		s := testStore(t, with)
-		must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: ptr(10 * time.Second), Skew: ptr(time.Duration(0))}))
+		must(t, s.AlterTable(DefaultTable,
+			TableChange{Mode: &mode, Window: ptr(10 * time.Second), Skew: ptr(time.Duration(0))}))
 		ahead := s.partitions[1]
 		ahead.mu.Lock()
 		ahead.ahead += time.Hour.Milliseconds()
@@ -114,7 +116,8 @@ func TestPartitionsAgeAlone(t *testing.T) {
 			t.Helper()
 			for i, key := range keys {
 				if op := cincr(s, key, id, 1); op.Err != nil || op.Applied != applied {
-					t.Errorf("%v, %s: operation %s in partition %d is applied: %v (%v), want %v", mode, when, id, i, op.Applied, op.Err, applied)
+					t.Errorf("%v, %s: operation %s in partition %d is applied: %v (%v), want %v", mode, when,
+						id, i, op.Applied, op.Err, applied)
 				}
 			}
 		}
@@ -136,7 +139,8 @@ func TestPartitionsAgeAlone(t *testing.T) {
 		}
 		pass(1)
 		both("after a restart", "1", false)
-		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second, Skew: time.Millisecond}))
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second,
+			Skew: time.Millisecond}))
 		both("after CREATE", "1", false)
 		both("after CREATE", "2", true)
 		must(t, s.DropTable("t"))
@@ -188,7 +192,8 @@ func TestShortestAndLongestWindow(t *testing.T) {
 				fs, clock := vfs.NewMem(), newFakeClock()
 				with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
 				s := testStore(t, with)
-				must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window, Skew: ptr(time.Duration(0))}))
+				must(t, s.AlterTable(DefaultTable,
+					TableChange{Mode: &mode, Window: &window, Skew: ptr(time.Duration(0))}))
 				for i := range 200 {
 					cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1)
 				}
@@ -319,13 +324,15 @@ func TestDirectoryStopsGrowing(t *testing.T) {
 	fs, clock := vfs.NewMem(), newFakeClock()
 	with := func(o *Options) { o.FS, o.Clock, o.LogFileSize = fs, clock.now, 256<<10 }
 	s := testStore(t, with)
-	must(t, s.CreateTable(TableOptions{Name: "short", Prefix: "counter-", Window: time.Second, Skew: time.Millisecond}))
+	must(t, s.CreateTable(TableOptions{Name: "short", Prefix: "counter-", Window: time.Second,
+		Skew: time.Millisecond}))
 	var sizes []int64
 	for round := range rounds {
 		var b Batch
 		for i := range ops {
 			o := b.Add(CIncrBy)
-			o.Key, o.ID, o.Delta = fmt.Appendf(nil, "counter-%d", i%keys), fmt.Appendf(nil, "some-longer-operation-id-%d-%d", round, i), 1
+			o.Key, o.ID, o.Delta = fmt.Appendf(nil, "counter-%d", i%keys),
+				fmt.Appendf(nil, "some-longer-operation-id-%d-%d", round, i), 1
 			if i%100 == 99 {
 				s.Execute(&b)
 				b.Reset()
@@ -397,7 +404,8 @@ func TestTimeBearingIDs(t *testing.T) {
 				fs, clock := vfs.NewMem(), newFakeClock()
 				with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
 				s := testStore(t, with)
-				must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, IDTime: &f.format, Window: ptr(window), Skew: ptr(skew)}))
+				must(t, s.AlterTable(DefaultTable,
+					TableChange{Mode: &mode, IDTime: &f.format, Window: ptr(window), Skew: ptr(skew)}))
 				n := 0
 				at := func(d time.Duration) (id string) {
 					n++
@@ -475,7 +483,8 @@ func TestForgottenWindow(t *testing.T) {
 		damageSnapshots(t, s, fs, 2)
 	}
 	damage()
-	o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now, LogFileSize: 4 << 10}
+	o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now,
+		LogFileSize: 4 << 10}
 	if _, err := Open(o); !errors.Is(err, ErrForgotten) {
 		t.Fatal(err)
 	}
@@ -486,7 +495,8 @@ func TestForgottenWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 300 {
-			if op := cincr(s, "k"+strconv.Itoa(i%20), msID(t0, i), 1); op.Applied || !errors.Is(op.Err, ErrStale) {
+			if op := cincr(s, "k"+strconv.Itoa(i%20), msID(t0, i), 1); op.Applied ||
+				!errors.Is(op.Err, ErrStale) {
 				t.Fatalf("operation %d after the window was forgotten: %+v", i, op)
 			}
 		}
@@ -511,7 +521,8 @@ func TestRefreshIsLogged(t *testing.T) {
 	s = testStore(t, with)
 	after, err := s.TableInfo(DefaultTable)
 	must(t, err)
-	if a, b := before.Filter, after.Filter; a.Refreshes == 0 || a.Refreshes != b.Refreshes || a.Items != b.Items || a.Bytes != b.Bytes || a.Segments != b.Segments ||
+	if a, b := before.Filter, after.Filter; a.Refreshes == 0 || a.Refreshes != b.Refreshes ||
+		a.Items != b.Items || a.Bytes != b.Bytes || a.Segments != b.Segments ||
 		a.Opened == 0 || a.Opened != b.Opened {
 		t.Errorf("before the crash %+v, after it %+v", a, b)
 	}

@@ -30,7 +30,8 @@ import (
 //   - An entry that deletes or replaces the key ends that. From clients DEL, UNLINK, SET, MSET and
 //     FLUSHALL are accepted, and the key may expire. Every other operation on the key is
 //     ErrUnreadable.
-//   - A checkpoint writes the mark in the place of the object, and begins anew if it has captured the object before. So the mark goes wherever snapshots
+//   - A checkpoint writes the mark in the place of the object, and begins anew if it has captured
+//     the object before. So the mark goes wherever snapshots
 //     go: into backups, to a replica that is behind the log, with a partition that moves. Each of
 //     these counts and names it. The object's pages stay on disk until the key is deleted.
 //
@@ -186,7 +187,8 @@ func (x *decider) readable(op *Op) error {
 }
 
 // ErrBackup means that a directory stays as it was made.
-var ErrBackup = errors.New("it is a backup, or was restored and never started, and nothing was changed: restore it (fbfkv restore), " +
+var ErrBackup = errors.New("it is a backup, or was restored and never started, and nothing was changed: " +
+	"restore it (fbfkv restore), " +
 	"start a server with that directory, and DEL the keys")
 
 // DropUnreadable opens a data directory that no server has open, deletes the keys whose objects

@@ -68,7 +68,8 @@ var ruins = map[string]ruin{
 	"its header is refused": {"s", "page 0", changePages(func(b *persistence.Changes, object uint64) {
 		b.PutPage(0, persistence.Page{Object: object, Seq: object + 1, Content: []byte{9, 9, 9}})
 	})},
-	"its pages are missing":         {"s", "pages are missing", changePages(func(b *persistence.Changes, object uint64) { b.DropPages(0, object, object) })},
+	"its pages are missing": {"s", "pages are missing",
+		changePages(func(b *persistence.Changes, object uint64) { b.DropPages(0, object, object) })},
 	"its options are refused":       {"s", "", badSnapshot("s")},
 	"its encoding is refused":       {"f", "", badSnapshot("f")},
 	"its encoding goes on too long": {"t", "goes on after its end", badSnapshot("t")},
@@ -76,7 +77,8 @@ var ruins = map[string]ruin{
 		logUnredone(t, s, &entry{kind: entryChange, typ: TypeCountMin, key: []byte("s"), id: []byte{99}})
 	}},
 	"its creation is refused": {"new", "options", func(t *testing.T, s *Store) {
-		logUnredone(t, s, &entry{kind: entryCreate, flags: flagCreated, typ: TypeCountMin, key: []byte("new"), id: []byte{0, 0}})
+		logUnredone(t, s, &entry{kind: entryCreate, flags: flagCreated, typ: TypeCountMin, key: []byte("new"),
+			id: []byte{0, 0}})
 	}},
 }
 
@@ -117,7 +119,8 @@ func TestUnreadableObject(t *testing.T) {
 			must(t, s.Close())
 			of := Options{Dir: "backup", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1}
 			before := treeOf(t, fs, "backup")
-			if dropped, err := DropUnreadable(of); !errors.Is(err, ErrBackup) || dropped != nil || treeOf(t, fs, "backup") != before {
+			if dropped, err := DropUnreadable(of); !errors.Is(err, ErrBackup) || dropped != nil ||
+				treeOf(t, fs, "backup") != before {
 				t.Errorf("a backup was changed, %v, %v", dropped, err)
 			}
 			used, err := Open(of)
@@ -155,17 +158,23 @@ func TestUnreadableObject(t *testing.T) {
 func mustBeUnreadable(t *testing.T, s *Store, r ruin) {
 	t.Helper()
 	wantOp(t, cincr(s, "counter", "id", 7), 7, false)
-	if op := do(s, Op{Kind: CMSQuery, Key: []byte("sound"), Keys: keysOf("a")}); op.Err != nil || op.Values[0] != 7 {
+	if op := do(s, Op{Kind: CMSQuery, Key: []byte("sound"), Keys: keysOf("a")}); op.Err != nil ||
+		op.Values[0] != 7 {
 		t.Errorf("of the sound sketch %v %v", op.Values, op.Err)
 	}
 	key := []byte(r.key)
 	for _, op := range []Op{
-		{Kind: CMSQuery, Key: key, Keys: keysOf("a")}, {Kind: CMSInit, Key: key, Object: &SketchOptions{Width: 1, Depth: 1}}, {Kind: CMSMerge, Keys: keysOf("sound", r.key), Deltas: []int64{1}},
-		{Kind: BFExists, Key: key, Keys: keysOf("a")}, {Kind: FBFExists, Key: key, Keys: keysOf("a")}, {Kind: FBFAdd, Key: key, Keys: keysOf("a")}, {Kind: Get, Key: key}, {Kind: GetDel, Key: key},
-		{Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy, Key: key, ID: key, Delta: 1}, {Kind: TypeOf, Key: key}, {Kind: Exists, Keys: keysOf("counter", r.key)},
+		{Kind: CMSQuery, Key: key, Keys: keysOf("a")},
+		{Kind: CMSInit, Key: key, Object: &SketchOptions{Width: 1, Depth: 1}},
+		{Kind: CMSMerge, Keys: keysOf("sound", r.key), Deltas: []int64{1}},
+		{Kind: BFExists, Key: key, Keys: keysOf("a")}, {Kind: FBFExists, Key: key, Keys: keysOf("a")},
+		{Kind: FBFAdd, Key: key, Keys: keysOf("a")}, {Kind: Get, Key: key}, {Kind: GetDel, Key: key},
+		{Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy, Key: key, ID: key, Delta: 1},
+		{Kind: TypeOf, Key: key}, {Kind: Exists, Keys: keysOf("counter", r.key)},
 		{Kind: ExpireAt, Key: key, ExpireAt: 1}, {Kind: MemoryUsage, Key: key},
 	} {
-		if op = do(s, op); !errors.Is(op.Err, ErrUnreadable) || !strings.Contains(op.Err.Error(), `"`+r.key+`"`) || !strings.Contains(op.Err.Error(), r.why) {
+		if op = do(s, op); !errors.Is(op.Err, ErrUnreadable) ||
+			!strings.Contains(op.Err.Error(), `"`+r.key+`"`) || !strings.Contains(op.Err.Error(), r.why) {
 			t.Errorf("kind %d answered %v", op.Kind, op.Err)
 		}
 	}
@@ -184,7 +193,8 @@ func mustBeUnreadable(t *testing.T, s *Store, r ruin) {
 func mustNameUnreadable(t *testing.T, fs vfs.FS, dir string, r ruin) {
 	t.Helper()
 	report, err := Check(CheckOptions{Dir: dir, FS: fs})
-	if must(t, err); !report.OnlyUnreadable() || len(report.Unreadable) != 1 || report.Unreadable[0].Key != r.key || !strings.Contains(report.Unreadable[0].Why, r.why) {
+	if must(t, err); !report.OnlyUnreadable() || len(report.Unreadable) != 1 ||
+		report.Unreadable[0].Key != r.key || !strings.Contains(report.Unreadable[0].Why, r.why) {
 		t.Fatalf("%s: %v, %v", dir, report.Unreadable, report.Problems)
 	}
 }
@@ -200,7 +210,9 @@ func TestUnreadableOnAFollower(t *testing.T) {
 		p := leader.partitions[0]
 		must(t, leader.oplog.BeginRecovery(p.id))
 		g := newRedoGroup(q, 5)
-		must(t, leader.oplog.Read(p.id, q.seq+1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content, nil) }))
+		must(t, leader.oplog.Read(p.id, q.seq+1, func(seq uint64, content []byte) error {
+			return follower.follow(g, seq, content, nil)
+		}))
 		leader.oplog.EndRecovery()
 	}
 	for round, replace := range []func(){
@@ -217,7 +229,8 @@ func TestUnreadableOnAFollower(t *testing.T) {
 		addItems(leader, "s", "a", 4)
 		wantOp(t, cincr(leader, "counter", string(rune('a'+round)), 1), 1, true)
 		follow()
-		if op := do(follower, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) {
+		if op := do(follower, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err,
+			ErrUnreadable) {
 			t.Errorf("a change was not ignored: %v %v", op.Values, op.Err)
 		}
 		if v, _ := get(follower, "counter"); v != 1 || q.unreadable != 1 {
@@ -228,20 +241,22 @@ func TestUnreadableOnAFollower(t *testing.T) {
 		must(t, newSketch(leader, "s", SketchOptions{Width: 100, Depth: 2}))
 		addItems(leader, "s", "a", 5)
 		follow()
-		if op := do(follower, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); op.Err != nil || op.Values[0] != 5 || q.unreadable != 0 {
+		if op := do(follower, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); op.Err != nil ||
+			op.Values[0] != 5 || q.unreadable != 0 {
 			t.Errorf("once the key was replaced: %v %v, %d unreadable", op.Values, op.Err, q.unreadable)
 		}
 		do(leader, Op{Kind: Del, Keys: keysOf("s")})
 	}
 }
 
-// TestUnreadableWhileSaved: an object becomes unreadable while a checkpoint is under way that has captured it. What that
-// leaves is never taken for the object.
+// TestUnreadableWhileSaved: an object becomes unreadable while a checkpoint is under way that has
+// captured it. What that leaves is never taken for the object.
 func TestUnreadableWhileSaved(t *testing.T) {
 	fs := vfs.NewMem()
 	var saved atomic.Pointer[partition] // Pebble reads files in its own goroutines
 	hook := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if p := saved.Load(); p != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".run") { // before pages are written
+		// before pages are written
+		if p := saved.Load(); p != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".run") {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.markUnreadable(p.objects["s"], errors.New("for a test"))
@@ -264,7 +279,8 @@ func TestUnreadableWhileSaved(t *testing.T) {
 	must(t, s.CloseNow())
 	saved.Store(nil)
 	s = testStore(t, with)
-	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) {
+	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err,
+		ErrUnreadable) {
 		t.Errorf("%v, %v", op.Values, op.Err)
 	}
 	must(t, s.CloseNow())
@@ -279,7 +295,8 @@ func TestUnreadableMoves(t *testing.T) {
 	must(t, err)
 	key := "{" + m.key + "}bf"
 	bad := entry{kind: entryChange, typ: TypeBloom, key: []byte(key), id: []byte{99}}
-	record := oplog.AppendSection(nil, 1, in.Last()+1, bad.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
+	record := oplog.AppendSection(nil, 1, in.Last()+1,
+		bad.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
 	if err := in.redo(record); !errors.Is(err, errCorruptEntry) {
 		t.Errorf("a change that is refused here only: %v", err)
 	}
@@ -295,7 +312,8 @@ func TestUnreadableMoves(t *testing.T) {
 	must(t, copyBetween(m.fsA, "again/"+out.Name, m.fsB, m.path))
 	in, err = m.b.Receive(1, m.path)
 	must(t, err)
-	if list := in.shadow.listUnreadable(); len(list) != 1 || list[0].Key != key || list[0].Why != "for a test" {
+	if list := in.shadow.listUnreadable(); len(list) != 1 || list[0].Key != key ||
+		list[0].Why != "for a test" {
 		t.Errorf("what came has the unreadable keys %v", list)
 	}
 	must(t, in.Discard())

@@ -40,7 +40,8 @@ func TestUnsavedKeys(t *testing.T) {
 				}
 			}
 			if len(got) != len(want) || len(got) != h.unsaved.count {
-				t.Fatalf("step %d: %d keys instead of %d, counted %d", step, len(got), len(want), h.unsaved.count)
+				t.Fatalf("step %d: %d keys instead of %d, counted %d", step, len(got), len(want),
+					h.unsaved.count)
 			}
 			if !slices.IsSortedFunc(got, func(a, b *counter) int { return int(a.pos) - int(b.pos) }) {
 				t.Fatalf("step %d: not in order", step)

@@ -38,37 +38,46 @@ func TestWatch(t *testing.T) {
 		pass    time.Duration
 		changed bool
 	}{
-		"nothing":          {},
-		"another key":      {ops: []Op{{Kind: IncrBy, Key: []byte("other"), Delta: 1}}},
-		"a read":           {ops: []Op{{Kind: Get, Key: []byte("k")}, {Kind: ExpireTime, Key: []byte("k")}}},
-		"a duplicate":      {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 5}}},
-		"a refusal":        {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 6}, {Kind: FBFAdd, Key: []byte("k"), Keys: keysOf("x")}}},
-		"SET NX":           {ops: []Op{{Kind: Set, Key: []byte("k"), Delta: 5, Flags: NX}}},
-		"PERSIST of none":  {ops: []Op{{Kind: Persist, Key: []byte("k")}}},
-		"time":             {pass: time.Minute},
-		"DEL of nothing":   {ops: []Op{{Kind: Del, Keys: keysOf("missing")}}},
-		"an increment":     {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: 1}}, changed: true},
-		"the same value":   {ops: []Op{{Kind: Set, Key: []byte("k"), Delta: 5}}, changed: true},
-		"there and back":   {ops: []Op{{Kind: IncrBy, Key: []byte("k"), Delta: 1}, {Kind: IncrBy, Key: []byte("k"), Delta: -1}}, changed: true},
-		"DEL":              {ops: []Op{{Kind: Del, Keys: keysOf("k")}}, changed: true},
-		"DEL and SET":      {ops: []Op{{Kind: Del, Keys: keysOf("k")}, {Kind: Set, Key: []byte("k"), Delta: 5}}, changed: true},
-		"EXPIRE":           {ops: []Op{{Kind: ExpireAt, Key: []byte("k"), ExpireAt: 1 << 60}}, changed: true},
-		"expiry":           {pass: 2 * time.Hour, changed: true},
-		"FLUSHALL":         {ops: []Op{{Kind: FlushAll}}, changed: true},
-		"FLUSHALL and SET": {ops: []Op{{Kind: FlushAll}, {Kind: Set, Key: []byte("k"), Delta: 5}}, changed: true},
-		"CMINCRBY":         {ops: []Op{{Kind: CMIncrBy, Keys: keysOf("k", "m"), Deltas: []int64{1, 1}, ID: []byte("3")}}, changed: true},
+		"nothing":     {},
+		"another key": {ops: []Op{{Kind: IncrBy, Key: []byte("other"), Delta: 1}}},
+		"a read":      {ops: []Op{{Kind: Get, Key: []byte("k")}, {Kind: ExpireTime, Key: []byte("k")}}},
+		"a duplicate": {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 5}}},
+		"a refusal": {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 6},
+			{Kind: FBFAdd, Key: []byte("k"), Keys: keysOf("x")}}},
+		"SET NX":          {ops: []Op{{Kind: Set, Key: []byte("k"), Delta: 5, Flags: NX}}},
+		"PERSIST of none": {ops: []Op{{Kind: Persist, Key: []byte("k")}}},
+		"time":            {pass: time.Minute},
+		"DEL of nothing":  {ops: []Op{{Kind: Del, Keys: keysOf("missing")}}},
+		"an increment": {ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: 1}},
+			changed: true},
+		"the same value": {ops: []Op{{Kind: Set, Key: []byte("k"), Delta: 5}}, changed: true},
+		"there and back": {ops: []Op{{Kind: IncrBy, Key: []byte("k"), Delta: 1},
+			{Kind: IncrBy, Key: []byte("k"), Delta: -1}}, changed: true},
+		"DEL": {ops: []Op{{Kind: Del, Keys: keysOf("k")}}, changed: true},
+		"DEL and SET": {ops: []Op{{Kind: Del, Keys: keysOf("k")},
+			{Kind: Set, Key: []byte("k"), Delta: 5}}, changed: true},
+		"EXPIRE":   {ops: []Op{{Kind: ExpireAt, Key: []byte("k"), ExpireAt: 1 << 60}}, changed: true},
+		"expiry":   {pass: 2 * time.Hour, changed: true},
+		"FLUSHALL": {ops: []Op{{Kind: FlushAll}}, changed: true},
+		"FLUSHALL and SET": {ops: []Op{{Kind: FlushAll}, {Kind: Set, Key: []byte("k"), Delta: 5}},
+			changed: true},
+		"CMINCRBY": {ops: []Op{{Kind: CMIncrBy, Keys: keysOf("k", "m"), Deltas: []int64{1, 1},
+			ID: []byte("3")}}, changed: true},
 		"a missing key is made": {
 			ops: []Op{{Kind: Set, Key: []byte("missing"), Delta: 1}}, changed: true},
 		"a missing key comes and goes": {
-			ops: []Op{{Kind: Set, Key: []byte("missing"), Delta: 1}, {Kind: Del, Keys: keysOf("missing")}}, changed: true},
-		"an item of a filter": {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("x")}}, changed: true},
-		"an item is there":    {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("y")}}},
+			ops:     []Op{{Kind: Set, Key: []byte("missing"), Delta: 1}, {Kind: Del, Keys: keysOf("missing")}},
+			changed: true},
+		"an item of a filter": {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("x")}},
+			changed: true},
+		"an item is there": {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("y")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newFakeClock()
 			s := testStore(t, func(o *Options) { o.Clock = clock.now })
 			cincr(s, "k", "1", 5)
-			do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall + time.Hour.Milliseconds()})
+			do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall +
+				time.Hour.Milliseconds()})
 			do(s, Op{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("y")})
 			keys := []string{"k", "timed", "missing", "f"}
 			notes := watchKeys(s, keys...)
@@ -76,7 +85,8 @@ func TestWatch(t *testing.T) {
 				do(s, op)
 			}
 			clock.advance(tc.pass)
-			held, ops := ifUnchanged(s, keys, notes, Op{Kind: CIncrBy, Key: []byte("result"), ID: []byte("r"), Delta: 7}, Op{Kind: FlushAll})
+			held, ops := ifUnchanged(s, keys, notes,
+				Op{Kind: CIncrBy, Key: []byte("result"), ID: []byte("r"), Delta: 7}, Op{Kind: FlushAll})
 			if held == tc.changed {
 				t.Errorf("unchanged: %v", held)
 			}
@@ -100,10 +110,11 @@ func TestWatchMissingOverFlush(t *testing.T) {
 		ops     []Op
 		changed bool
 	}{
-		"once":                     {ops: []Op{flush}},
-		"twice":                    {ops: []Op{flush, flush}},
-		"made before":              {ops: []Op{set("missing"), flush}, changed: true},
-		"a filter":                 {ops: []Op{{Kind: FBFAdd, Key: []byte("missing"), Keys: keysOf("x")}, flush}, changed: true},
+		"once":        {ops: []Op{flush}},
+		"twice":       {ops: []Op{flush, flush}},
+		"made before": {ops: []Op{set("missing"), flush}, changed: true},
+		"a filter": {ops: []Op{{Kind: FBFAdd, Key: []byte("missing"), Keys: keysOf("x")},
+			flush}, changed: true},
 		"made and deleted before":  {ops: []Op{set("missing"), del, flush}, changed: true},
 		"made afterwards":          {ops: []Op{flush, set("missing")}, changed: true},
 		"made and gone afterwards": {ops: []Op{flush, set("missing"), del}, changed: true},
@@ -120,7 +131,8 @@ func TestWatchMissingOverFlush(t *testing.T) {
 			}
 			keys := []string{"missing", "not there"}
 			if name == "expired" || name == "expired and made" {
-				do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall + 1000})
+				do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall +
+					1000})
 				clock.advance(time.Second)
 				keys = append(keys, "timed")
 			}
@@ -231,7 +243,8 @@ func TestWatchRace(t *testing.T) {
 				}
 				notes := watchKeys(s, "sum")
 				v, _ := get(s, "sum")
-				if held, _ := ifUnchanged(s, []string{"sum"}, notes, Op{Kind: Set, Key: []byte("sum"), Delta: v + 1}); held {
+				if held, _ := ifUnchanged(s, []string{"sum"}, notes,
+					Op{Kind: Set, Key: []byte("sum"), Delta: v + 1}); held {
 					done.Add(1)
 					n++
 				}
@@ -260,7 +273,8 @@ func TestWatchMissingRace(t *testing.T) {
 					continue
 				}
 				seen := turns.Load()
-				if held, _ := ifUnchanged(s, []string{"lock"}, notes, Op{Kind: Set, Key: []byte("lock"), Delta: int64(w)}); !held {
+				if held, _ := ifUnchanged(s, []string{"lock"}, notes,
+					Op{Kind: Set, Key: []byte("lock"), Delta: int64(w)}); !held {
 					continue
 				}
 				if inside.Add(1) != 1 || turns.Add(1) != seen+1 {

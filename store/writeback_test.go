@@ -88,7 +88,9 @@ func TestRowsOutOfTurn(t *testing.T) {
 	if p.saving.state.seq != 0 {
 		t.Fatal("there was a checkpoint: the test shows nothing")
 	}
-	s = testStore(t, func(o *Options) { o.FS, o.HotCounters, o.Partitions = fs.CrashClone(vfs.CrashCloneCfg{}), limit, 1 })
+	s = testStore(t, func(o *Options) {
+		o.FS, o.HotCounters, o.Partitions = fs.CrashClone(vfs.CrashCloneCfg{}), limit, 1
+	})
 	if n, err := s.DBSize(); n != keys || err != nil {
 		t.Fatalf("%d keys (%v)", n, err)
 	}
@@ -149,7 +151,8 @@ func TestExpiryComesBack(t *testing.T) {
 	again[0].Expire = part.Expiry{HLC: uint64(at), At: at}
 	back := make(chan error)
 	revive := sync.OnceFunc(func() {
-		back <- errors.Join(do(r.Store, Op{Kind: regionMerge, Key: []byte("k"), Object: again}).Err, r.flushRows(p))
+		back <- errors.Join(do(r.Store, Op{Kind: regionMerge, Key: []byte("k"), Object: again}).Err,
+			r.flushRows(p))
 	})
 	r.OnEvent(func(event string, _ time.Duration) {
 		if event == EventExpiry {

@@ -197,8 +197,8 @@ func failure(op Op, fresh bool, unknown, err error) *Error {
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}
-	// Of an operation that may have been sent before, a refusal says only that this server has not applied it so far. Another
-	// region may have, and an earlier try may still be on its way.
+	// Of an operation that may have been sent before, a refusal says only that this server has not
+	// applied it so far. Another region may have, and an earlier try may still be on its way.
 	if unknown == nil && fresh || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
 		e.Outcome = NotApplied
 	}

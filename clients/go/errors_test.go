@@ -26,7 +26,8 @@ var dial = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 
 // TestJudge: for each kind of error whether it passes, and what it leaves unknown.
 func TestJudge(t *testing.T) {
-	passes, unknown, lost := verdict{again: true}, verdict{again: true, unknown: true}, verdict{again: true, lost: true}
+	passes, unknown, lost := verdict{again: true}, verdict{again: true, unknown: true}, verdict{again: true,
+		lost: true}
 	for _, c := range []struct {
 		err  error
 		want verdict
@@ -61,7 +62,8 @@ func TestJudge(t *testing.T) {
 
 // TestOutcome: an error says "not applied" only where that is certain.
 func TestOutcome(t *testing.T) {
-	stale, mismatch, overflow := answered("STALE x"), answered("MISMATCH x"), answered("ERR increment or decrement would overflow")
+	stale, mismatch, overflow := answered("STALE x"), answered("MISMATCH x"),
+		answered("ERR increment or decrement would overflow")
 	future := answered("ERR operation time is in the future, by more than SKEW (5s)")
 	for _, c := range []struct {
 		fresh, unknown bool
@@ -72,9 +74,10 @@ func TestOutcome(t *testing.T) {
 		{false, false, stale, Unknown}, // it may have been applied long ago
 		{true, true, stale, Unknown},
 		{true, false, overflow, NotApplied},
-		{false, false, overflow, Unknown},                // another region may have applied it
-		{false, false, answered("WRONGTYPE x"), Unknown}, // an earlier try may still arrive, when the key holds a counter again
-		{true, true, overflow, Unknown},                  // an earlier try may still arrive
+		{false, false, overflow, Unknown}, // another region may have applied it
+		// an earlier try may still arrive, when the key holds a counter again
+		{false, false, answered("WRONGTYPE x"), Unknown},
+		{true, true, overflow, Unknown}, // an earlier try may still arrive
 		{false, true, mismatch, NotApplied},
 		{true, false, dial, NotApplied},
 		{false, false, dial, Unknown}, // another process may have sent it
@@ -138,7 +141,8 @@ func TestErrorTellsOfItsTries(t *testing.T) {
 			if err != nil || bytes.Contains(b[:n], []byte("time")) && tries.Add(1) > 1 {
 				return
 			}
-			io.WriteString(c, strings.Repeat("-LOADING fbfkv is loading\r\n", bytes.Count(b[:n], []byte("*"))))
+			io.WriteString(c,
+				strings.Repeat("-LOADING fbfkv is loading\r\n", bytes.Count(b[:n], []byte("*"))))
 		}
 	})
 	refused := func() string {
@@ -150,18 +154,22 @@ func TestErrorTellsOfItsTries(t *testing.T) {
 		return l.Addr().String()
 	}()
 	for _, c := range []struct{ name, addr, cause string }{
-		{"refused", refused, "connection refused"}, {"closed", closed, "EOF"}, {"silent", silent, "no answer within 100ms"},
+		{"refused", refused, "connection refused"}, {"closed", closed, "EOF"},
+		{"silent", silent, "no answer within 100ms"},
 		{"loading", loading, "LOADING"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			rdb := redis.NewClient(&redis.Options{Addr: c.addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1})
+			rdb := redis.NewClient(&redis.Options{Addr: c.addr, Protocol: 2, DisableIdentity: true,
+				MaxRetries: -1, DialerRetries: 1})
 			defer rdb.Close()
 			counters := New(rdb, Options{Timeout: 100 * time.Millisecond, RetryFor: time.Second})
 			_, err := counters.Add(context.Background(), "k", 1)
 			var e *Error
-			if !errors.As(err, &e) || e.Outcome != NotApplied || e.Tries < 2 || e.Elapsed <= 0 || e.Server != c.addr ||
-				!strings.Contains(err.Error(), c.cause) || !strings.Contains(err.Error(), c.addr) || errors.Is(err, context.DeadlineExceeded) {
+			if !errors.As(err, &e) || e.Outcome != NotApplied || e.Tries < 2 || e.Elapsed <= 0 ||
+				e.Server != c.addr ||
+				!strings.Contains(err.Error(), c.cause) || !strings.Contains(err.Error(), c.addr) ||
+				errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v, %+v", err, e)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)

@@ -108,7 +108,9 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 // ask asks the server for its time, its tables, and the window of a key's table; or, if
 // all is set, of each table that was needed so far.
 func (c *Client) ask(ctx context.Context, key string, all bool) error {
-	server, err := within(ctx, c, func(ctx context.Context) (time.Time, error) { return c.rdb.Time(ctx).Result() })
+	server, err := within(ctx, c, func(ctx context.Context) (time.Time, error) {
+		return c.rdb.Time(ctx).Result()
+	})
 	if err != nil {
 		return err
 	}
@@ -166,7 +168,9 @@ func (c *Client) askTables(ctx context.Context, key string, all bool) ([]table, 
 
 // pairs sends a command whose answer is names and values: a map, or a list of both in turn.
 func (c *Client) pairs(ctx context.Context, args ...any) (map[string]string, error) {
-	reply, err := within(ctx, c, func(ctx context.Context) (any, error) { return c.rdb.Do(ctx, args...).Result() })
+	reply, err := within(ctx, c, func(ctx context.Context) (any, error) {
+		return c.rdb.Do(ctx, args...).Result()
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,8 +8,10 @@ import (
 // TestFacts: the longest prefix decides; what is a minute old is asked for again, by one.
 func TestFacts(t *testing.T) {
 	f := facts{known: true, asked: time.Now().Add(-2 * refreshEvery), server: time.UnixMilli(1700000000000),
-		tables: []table{{"long", "page:home:", 0}, {"short", "page:", time.Second}, {"default", "", time.Hour}}}
-	for key, want := range map[string]time.Duration{"page:home:x": 0, "page:home": time.Second, "other": time.Hour} {
+		tables: []table{{"long", "page:home:", 0}, {"short", "page:", time.Second},
+			{"default", "", time.Hour}}}
+	for key, want := range map[string]time.Duration{"page:home:x": 0, "page:home": time.Second,
+		"other": time.Hour} {
 		if _, window, _ := f.get(key); window != want {
 			t.Errorf("%s: %v, want %v", key, window, want)
 		}

@@ -19,7 +19,9 @@ type Op struct {
 	Key   string // the counter
 	ID    string // the opid, 1 to 512 bytes, unique among the operations on Key
 	Delta int64  // what it adds
-	At    int64  // when it was made, in Unix milliseconds of the server's clock; 0: not known, and a retry after the WINDOW counts again
+	// when it was made, in Unix milliseconds of the server's clock; 0: not known, and a retry after
+	// the WINDOW counts again
+	At int64
 }
 
 // String returns the operation as text: key, delta, opid and time, with spaces between
@@ -56,7 +58,8 @@ func ParseOp(text string) (Op, error) {
 		}
 	}
 	if key == "" || id == "" || at < 0 {
-		return Op{}, fmt.Errorf("fbfkv: %q is not an operation: the key or the opid is empty, or the time is negative", text)
+		return Op{}, fmt.Errorf("fbfkv: %q is not an operation: the key or the opid is empty, or the time "+
+			"is negative", text)
 	}
 	return Op{Key: key, ID: id, Delta: delta, At: at}, nil
 }
@@ -66,7 +69,8 @@ func escape(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
 		switch {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', strings.IndexByte("-._~:", c) >= 0:
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c &&
+			c <= 'Z', strings.IndexByte("-._~:", c) >= 0:
 			b.WriteByte(c)
 		default:
 			fmt.Fprintf(&b, "%%%02X", c)

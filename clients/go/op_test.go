@@ -32,7 +32,8 @@ func TestOpText(t *testing.T) {
 
 // TestOpTextDamaged: what is no operation is refused.
 func TestOpTextDamaged(t *testing.T) {
-	for _, text := range []string{"", "k", "k 1 id", "k 1 id 0 0", " 1 id 0", "k 1  0", "k x id 0", "k 1 id -1",
+	for _, text := range []string{"", "k", "k 1 id", "k 1 id 0 0", " 1 id 0", "k 1  0", "k x id 0",
+		"k 1 id -1",
 		"k%2 1 id 0", "k 9223372036854775808 id 0", "k 1 id 0 "} {
 		if op, err := ParseOp(text); err == nil {
 			t.Errorf("%q was read as %#v", text, op)

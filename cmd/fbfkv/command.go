@@ -43,7 +43,8 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var bad *pflag.InvalidValueError
 		if errors.As(err, &bad) {
-			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap()) // without the value: it may be a password
+			// without the value: it may be a password
+			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap())
 		}
 		lists := "--help settings lists the settings"
 		if cmd != root {
@@ -98,7 +99,8 @@ func reportCheck(w io.Writer, file string, config *server.Config) error {
 // atMostOneFile refuses a second argument, other than flags.
 func atMostOneFile(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fmt.Errorf("expected at most one configuration file, not %q and %q (see fbfkv --help)", args[0], args[1])
+		return fmt.Errorf("expected at most one configuration file, not %q and %q (see fbfkv --help)",
+			args[0], args[1])
 	}
 	return nil
 }

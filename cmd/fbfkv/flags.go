@@ -109,7 +109,8 @@ func wordsAfter(args []string, s *server.Setting) []string {
 			break
 		}
 	}
-	if n == 1 && s.Syntax() == "yes|no" && !strings.EqualFold(args[0], "yes") && !strings.EqualFold(args[0], "no") {
+	if n == 1 && s.Syntax() == "yes|no" && !strings.EqualFold(args[0], "yes") &&
+		!strings.EqualFold(args[0], "no") {
 		return nil
 	}
 	return args[:n]

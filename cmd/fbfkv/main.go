@@ -50,7 +50,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // startsWithSubcommand reports whether the first argument is a subcommand's name.
 func startsWithSubcommand(root *cobra.Command, args []string) bool {
-	return len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] })
+	return len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool {
+		return c.Name() == args[0]
+	})
 }
 
 // oneLine joins the lines of a message, each of which may be an error by itself.

@@ -141,7 +141,8 @@ func TestStopAndStartAgain(t *testing.T) {
 			t.Errorf("start %d: exit status %d\n%s", i, code, p.logged())
 		}
 		log := p.logged()
-		for _, want := range []string{"msg=\"data directory open\" dir=" + dir, " keys=", " took=", "msg=stopped"} {
+		for _, want := range []string{"msg=\"data directory open\" dir=" + dir, " keys=", " took=",
+			"msg=stopped"} {
 			if !strings.Contains(log, want) {
 				t.Errorf("start %d: the log lacks %q:\n%s", i, want, log)
 			}
@@ -155,7 +156,8 @@ func TestStopAndStartAgain(t *testing.T) {
 // TestSecondSignalStopsAtOnce has a client that keeps the first from finishing: it does not
 // read on in a reply that is larger than what the system takes.
 func TestSecondSignalStopsAtOnce(t *testing.T) {
-	p := launch(t, "--dir", filepath.Join(t.TempDir(), "data"), "--shutdown-timeout", "3600", "--proto-max-bulk-len", "64mb")
+	p := launch(t, "--dir", filepath.Join(t.TempDir(), "data"), "--shutdown-timeout", "3600",
+		"--proto-max-bulk-len", "64mb")
 	nc, err := net.Dial("tcp", p.address)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +189,8 @@ func TestConfigurationFileAndFlags(t *testing.T) {
 	tmp := t.TempDir()
 	file := filepath.Join(tmp, "fbfkv.conf")
 	log := filepath.Join(tmp, "fbfkv.log")
-	text := fmt.Sprintf("# test\ndir %q\nlogfile %q\nappendfsync everysec\nmaxclients 7\nsave 300 1\nsave 60 100\n",
+	text := fmt.Sprintf("# test\ndir %q\nlogfile %q\nappendfsync everysec\nmaxclients 7\nsave 300 1\nsave "+
+		"60 100\n",
 		filepath.Join(tmp, "with space"), log)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -199,7 +202,8 @@ func TestConfigurationFileAndFlags(t *testing.T) {
 	address := l.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
 	l.Close()
-	cmd := command(file, "--port", port, "--bind", "127.0.0.1", "-::1", "--maxclients", "9", "--accept-forgotten-window")
+	cmd := command(file, "--port", port, "--bind", "127.0.0.1", "-::1", "--maxclients", "9",
+		"--accept-forgotten-window")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +232,8 @@ func TestConfigurationFileAndFlags(t *testing.T) {
 			words = append(words, line)
 		}
 	}
-	want := "maxclients 9 appendfsync everysec save 300 1 60 100 accept-forgotten-window yes bind 127.0.0.1 -::1 +OK"
+	want := "maxclients 9 appendfsync everysec save 300 1 60 100 accept-forgotten-window yes bind " +
+		"127.0.0.1 -::1 +OK"
 	if got := strings.Join(words, " "); got != want {
 		t.Errorf("settings\n got %s\nwant %s", got, want)
 	}
@@ -314,10 +319,13 @@ func TestCheckConfig(t *testing.T) {
 		stdout, stderr string // FILE stands for the file
 	}{
 		{"port 0\ndir DIR/data\nlogfile DIR/log\n", nil, "FILE: ok\n", ""},
-		{"port 0\ndir DIR/data\n", []string{"--databases", "16", "--appendonly", "yes"}, "FILE: without effect here: databases 16\nFILE: ok\n", ""},
-		{"dir DIR/data\ndaemonize yes\nhz 10\n", nil, "FILE: without effect here: daemonize, hz\nFILE: ok\n", ""},
+		{"port 0\ndir DIR/data\n", []string{"--databases", "16", "--appendonly", "yes"},
+			"FILE: without effect here: databases 16\nFILE: ok\n", ""},
+		{"dir DIR/data\ndaemonize yes\nhz 10\n", nil, "FILE: without effect here: daemonize, hz\nFILE: ok\n",
+			""},
 		{"replicaof a 1\nport 1\naclfile DIR/users\ntimeout soon\n", []string{"--tls-port", "1"}, "",
-			"fbfkv: FILE:1: replicaof: not supported: nodes of a cluster replicate counters, see cluster-enabled\n" +
+			"fbfkv: FILE:1: replicaof: not supported: nodes of a cluster replicate counters, see " +
+				"cluster-enabled\n" +
 				"fbfkv: FILE:4: timeout: argument couldn't be parsed into an integer\n" +
 				"fbfkv: aclfile: open DIR/users: no such file or directory\n" +
 				"fbfkv: port and tls-port are both 1: give each its own, or set port to 0\n" +
@@ -329,7 +337,8 @@ func TestCheckConfig(t *testing.T) {
 		}
 		var stdout, stderr bytes.Buffer
 		code := run(append(tt.args, "--check-config", file), &stdout, &stderr)
-		if (code == 0) != (tt.stderr == "") || code > 1 || stdout.String() != fill(tt.stdout) || stderr.String() != fill(tt.stderr) {
+		if (code == 0) != (tt.stderr == "") || code > 1 || stdout.String() != fill(tt.stdout) ||
+			stderr.String() != fill(tt.stderr) {
 			t.Errorf("%q: exit status %d, stdout %q, stderr\n%s", tt.text, code, &stdout, &stderr)
 		}
 	}
@@ -365,7 +374,8 @@ func TestHelp(t *testing.T) {
 	if code := run([]string{"--help"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Fatalf("exit status %d, stderr %q", code, &stderr)
 	}
-	if lines := strings.Count(stdout.String(), "\n"); lines > 48 || !strings.Contains(stdout.String(), "--help settings") {
+	if lines := strings.Count(stdout.String(), "\n"); lines > 48 ||
+		!strings.Contains(stdout.String(), "--help settings") {
 		t.Errorf("%d lines do not fit a screen, or the way to the settings is missing:\n%s", lines, &stdout)
 	}
 	if code := run([]string{"--help", "settings"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
@@ -388,7 +398,8 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run([]string{"--version"}, &stdout, &stderr)
-	if code != 0 || !regexp.MustCompile(`^fbfkv \d+\.\d+\.\d+\S* .*go1\.\S+ \w+/\w+\n$`).MatchString(stdout.String()) {
+	if code != 0 ||
+		!regexp.MustCompile(`^fbfkv \d+\.\d+\.\d+\S* .*go1\.\S+ \w+/\w+\n$`).MatchString(stdout.String()) {
 		t.Errorf("exit status %d, %q, stderr %q", code, &stdout, &stderr)
 	}
 }
@@ -397,7 +408,8 @@ func TestVersion(t *testing.T) {
 // are settings' names too are the subcommand's own.
 func TestSubcommandArguments(t *testing.T) {
 	for in, want := range map[string]string{
-		"check":                    "fbfkv: usage: fbfkv check [--drop-unreadable] DIR (fbfkv check --help tells more)",
+		"check": "fbfkv: usage: fbfkv check [--drop-unreadable] DIR (fbfkv check " +
+			"--help tells more)",
 		"restore a":                "fbfkv: usage: fbfkv restore BACKUP|- DIR ",
 		"healthcheck a":            "fbfkv: usage: fbfkv healthcheck ",
 		"backup --user saver dir":  "fbfkv: --user needs a password",
@@ -418,7 +430,8 @@ func TestSubcommandArguments(t *testing.T) {
 		"region merge":             "fbfkv: fbfkv region has no command \"merge\" ",
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {
+		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 ||
+			!strings.HasPrefix(stderr.String(), want) {
 			t.Errorf("fbfkv %s: exit status %d, %q, want %q", in, code, &stderr, want)
 		}
 	}

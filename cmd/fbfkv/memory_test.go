@@ -63,7 +63,8 @@ func TestWorthGivingBack(t *testing.T) {
 		{"trimmed", memoryUse{live: 10 * mb, objects: 10 * mb}, 8 * mb, true},
 		{"some of each", memoryUse{live: 10 * mb, objects: 13 * mb, free: 3 * mb}, 2 * mb, true},
 		{"a large heap", memoryUse{live: 1000 * mb, objects: 1200 * mb, free: 49 * mb}, 0, false},
-		{"a large heap with more garbage", memoryUse{live: 1000 * mb, objects: 1200 * mb, free: 50 * mb}, 0, true},
+		{"a large heap with more garbage", memoryUse{live: 1000 * mb, objects: 1200 * mb, free: 50 * mb}, 0,
+			true},
 		{"less than at the last collection", memoryUse{live: 100 * mb, objects: 50 * mb}, 0, false},
 	} {
 		if got := tc.use.worthGivingBack(tc.trimmed); got != tc.want {

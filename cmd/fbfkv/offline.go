@@ -18,7 +18,8 @@ import (
 
 // addOffline adds the subcommands that look after data directories and servers.
 func addOffline(root *cobra.Command) {
-	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), restore.NewVerify(), transfer.NewImport(), transfer.NewExport(),
+	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), restore.NewVerify(),
+		transfer.NewImport(), transfer.NewExport(),
 		stream.New(), healthcheck.New(), top.New(), cluster.New(), region.New()} {
 		sub.DisableFlagsInUseLine = true // the line names them
 		sub.Args = orUsage(sub.Args)

@@ -44,7 +44,8 @@ func limitClients(config *server.Config, log *slog.Logger) fileBudget {
 	b := divideFiles(limit, ownFiles(), config.MaxClients)
 	if config.MaxClients > b.clients {
 		log.Warn("maxclients lowered to what the limit of open files allows; raise it with ulimit -n",
-			"maxclients", b.clients, "asked", config.MaxClients, "open_files", limit, "kept_for_data", b.storage)
+			"maxclients", b.clients, "asked", config.MaxClients, "open_files", limit, "kept_for_data",
+			b.storage)
 		config.MaxClients = b.clients
 	}
 	return b
@@ -53,7 +54,8 @@ func limitClients(config *server.Config, log *slog.Logger) fileBudget {
 // check refuses more clients than the limit of open files allows.
 func (b fileBudget) check(config *server.Config) error {
 	if config.MaxClients > b.clients {
-		return fmt.Errorf("there are file descriptors for %d clients; a start with a larger maxclients or ulimit -n may give more", b.clients)
+		return fmt.Errorf("there are file descriptors for %d clients; a start with a larger maxclients or "+
+			"ulimit -n may give more", b.clients)
 	}
 	return nil
 }

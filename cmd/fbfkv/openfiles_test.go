@@ -28,7 +28,8 @@ func TestFileBudget(t *testing.T) {
 	for limit := range 20_000 {
 		for _, asked := range []int{1, 500, 10_000} {
 			b := divideFiles(limit, own, asked)
-			if sum := own + b.clients + b.storage; sum > max(limit, own+leastClients+least) || b.storage < least {
+			if sum := own + b.clients + b.storage; sum > max(limit, own+leastClients+least) ||
+				b.storage < least {
 				t.Fatalf("%d descriptors, %d clients asked for: %+v", limit, asked, b)
 			}
 		}
@@ -40,7 +41,8 @@ func TestClientsAreBounded(t *testing.T) {
 	b := fileBudget{clients: 700}
 	for asked, want := range map[int]string{
 		700: "<nil>",
-		701: "there are file descriptors for 700 clients; a start with a larger maxclients or ulimit -n may give more",
+		701: "there are file descriptors for 700 clients; a start with a larger maxclients or ulimit -n " +
+			"may give more",
 	} {
 		if got := fmt.Sprint(b.check(&server.Config{MaxClients: asked})); got != want {
 			t.Errorf("%d clients: %s", asked, got)

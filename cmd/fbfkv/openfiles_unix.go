@@ -4,8 +4,8 @@ package main
 
 import "syscall"
 
-// privateFiles makes everything that the process creates readable by its user alone: the data directory with Pebble's files,
-// backups, runs and exports hold every counter and opid.
+// privateFiles makes everything that the process creates readable by its user alone: the data
+// directory with Pebble's files, backups, runs and exports hold every counter and opid.
 func privateFiles() { syscall.Umask(0o077) }
 
 // openFiles returns how many files the process may have open, if the system says.

@@ -34,7 +34,8 @@ func await(t *testing.T, path, text string) string {
 func TestLogFile(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "log"), filepath.Join(dir, "log.1")
-	cmd := command("--port", "0", "--dir", filepath.Join(dir, "data"), "--logfile", path, "--log-format", "json")
+	cmd := command("--port", "0", "--dir", filepath.Join(dir, "data"), "--logfile", path, "--log-format",
+		"json")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,8 @@ func TestSystemd(t *testing.T) {
 		}
 	}
 	if took := time.Since(begin); took < 300*time.Millisecond {
-		t.Errorf("four signs of life within %v of the start, want the first at once and then one in 100 ms", took)
+		t.Errorf("four signs of life within %v of the start, want the first at once and then one in 100 ms",
+			took)
 	}
 	cmd.Process.Signal(syscall.SIGTERM)
 	got := next()
@@ -138,7 +140,8 @@ func TestMetrics(t *testing.T) {
 	p.Process.Signal(syscall.SIGTERM)
 	p.exitCode(t)
 	out, err := command("healthcheck", "--url", url).CombinedOutput()
-	if err == nil || !strings.HasPrefix(string(out), "fbfkv: not ready: ") || strings.Count(string(out), "\n") != 1 {
+	if err == nil || !strings.HasPrefix(string(out), "fbfkv: not ready: ") ||
+		strings.Count(string(out), "\n") != 1 {
 		t.Errorf("healthcheck of a server that is gone: %v %s", err, out)
 	}
 	out, err = command("--port", "0", "--dir", t.TempDir(), "--metrics-addr", "192.0.2.1:1").CombinedOutput()

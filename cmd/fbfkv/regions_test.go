@@ -55,7 +55,8 @@ func (p *process) admin(t *testing.T, password string, words ...string) string {
 func TestTwoRegions(t *testing.T) {
 	tmp := t.TempDir()
 	settings := func(name string) []string {
-		return []string{"--dir", filepath.Join(tmp, name), "--requirepass", "admin", "--user", "region on >peer +region.pull",
+		return []string{"--dir", filepath.Join(tmp, name), "--requirepass", "admin", "--user",
+			"region on >peer +region.pull",
 			"--region-user", "region", "--region-password", "peer"}
 	}
 	a, b := launch(t, settings("a")...), launch(t, settings("b")...)
@@ -75,9 +76,11 @@ func TestTwoRegions(t *testing.T) {
 	}
 	sees := func(p *process, want string) {
 		t.Helper()
-		for end := time.Now().Add(longEnough); p.admin(t, "admin", "CGET", "k") != want; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(longEnough); p.admin(t, "admin", "CGET",
+			"k") != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("shows %s, not %s: %s\n%s", p.admin(t, "admin", "CGET", "k"), want, p.admin(t, "admin", "REGION", "STATUS"), p.logged())
+				t.Fatalf("shows %s, not %s: %s\n%s", p.admin(t, "admin", "CGET", "k"), want,
+					p.admin(t, "admin", "REGION", "STATUS"), p.logged())
 			}
 		}
 	}
@@ -103,13 +106,16 @@ func TestTwoRegions(t *testing.T) {
 	}
 	b.admin(t, "admin", "CINCRBY", "k", "op 3", "1")
 
-	cmd := command("--dir", filepath.Join(tmp, "a"), "--port", "0", "--bind", "0.0.0.0", "--requirepass", "admin")
+	cmd := command("--dir", filepath.Join(tmp, "a"), "--port", "0", "--bind", "0.0.0.0", "--requirepass",
+		"admin")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must let only other regions read it") ||
-		!strings.Contains(last, "'user peer on >PASSWORD +region.pull'") || !strings.Contains(last, "region-user and region-password") {
+	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 ||
+		!strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must let only other regions read it") ||
+		!strings.Contains(last, "'user peer on >PASSWORD +region.pull'") ||
+		!strings.Contains(last, "region-user and region-password") {
 		t.Errorf("read by whoever may do all: exit status %d, %s", cmd.ProcessState.ExitCode(), &stderr)
 	}
 	sees(launch(t, append(settings("a"), "--bind", "0.0.0.0")...), ":13")

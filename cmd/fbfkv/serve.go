@@ -26,12 +26,14 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	}
 	defer log.out.Close()
 	if len(config.NoEffect) > 0 {
-		log.Info("these settings of the configuration have no effect here", "settings", strings.Join(config.NoEffect, ", "))
+		log.Info("these settings of the configuration have no effect here", "settings",
+			strings.Join(config.NoEffect, ", "))
 	}
 	for _, warning := range config.Warnings() {
 		log.Warn(warning)
 	}
-	r := &running{config: config, file: file, log: log, files: limitClients(config, log.Logger), processors: runtime.GOMAXPROCS(0)}
+	r := &running{config: config, file: file, log: log, files: limitClients(config, log.Logger),
+		processors: runtime.GOMAXPROCS(0)}
 	if r.users, err = config.OpenUsers(); err != nil {
 		return err
 	}
@@ -74,8 +76,9 @@ func (r *running) serve() error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	data, err := node.Open(node.Options{Config: r.config, Certificates: certificates, Users: r.users, OpenFiles: r.files.storage,
-		Version: versionNumber(), Logger: log.Logger})
+	data, err := node.Open(node.Options{Config: r.config, Certificates: certificates, Users: r.users,
+		OpenFiles: r.files.storage,
+		Version:   versionNumber(), Logger: log.Logger})
 	if err != nil {
 		closeAll(listeners)
 		return err
@@ -89,7 +92,8 @@ func (r *running) serve() error {
 		Users:      r.users,
 		Cluster:    data.Cluster(),
 		Regions:    data.Regions(),
-		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
+		OnChange: map[string]func(*server.Config) error{"loglevel": log.setLevel,
+			"maxclients": r.files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
 		Processors: r.processors,
@@ -111,7 +115,8 @@ func (r *running) serve() error {
 		watched.Ready(s, st, certificates)
 	}
 	for _, l := range listeners {
-		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version", versionNumber())
+		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version",
+			versionNumber())
 	}
 	tell(daemon.SdNotifyReady, log)
 	stopWatchdog := keepWatchdog(st, log)
@@ -141,13 +146,15 @@ func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, er
 	m, err := monitor.Start(monitor.Options{Addr: config.MetricsAddr, Pprof: config.Pprof,
 		Version: versionNumber(), Revision: revision(), Logger: log})
 	if err == nil {
-		log.Info("metrics are served", "address", m.Addr(), "status_page", "http://"+m.Addr()+"/", "pprof", config.Pprof)
+		log.Info("metrics are served", "address", m.Addr(), "status_page", "http://"+m.Addr()+"/", "pprof",
+			config.Pprof)
 	}
 	return m, err
 }
 
 // listen opens the ports that the settings ask for, plain ones first.
-func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS, err error) {
+func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS,
+	err error) {
 	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS || config.Region.TLS {
 		if certificates, err = server.NewTLS(config, log); err != nil {
 			return nil, nil, err

@@ -13,7 +13,8 @@ import (
 func stopOnSignal(s *server.Server, handOver func(), log *logging) (end func()) {
 	return onSignal(func(n int, sig os.Signal) {
 		if n > 1 {
-			log.Warn("stopping at once; the next start redoes what the snapshot lacks", "signal", sig.String())
+			log.Warn("stopping at once; the next start redoes what the snapshot lacks", "signal",
+				sig.String())
 			os.Exit(1)
 		}
 		log.Info("stopping: clients' commands finish, then a snapshot is written", "signal", sig.String())

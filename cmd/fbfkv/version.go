@@ -46,5 +46,6 @@ func versionLine() string {
 	if r := revision(); r != "" {
 		commit = " commit " + r
 	}
-	return fmt.Sprintf("fbfkv %s%s %s %s/%s", versionNumber(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("fbfkv %s%s %s %s/%s", versionNumber(), commit, runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }

@@ -74,40 +74,41 @@ func usersWith(rules string) (*Users, error) {
 // depends on a hash table and here is the one in which they were given.
 func TestRules(t *testing.T) {
 	for rules, want := range map[string]string{
-		"":                            "off resetchannels -@all",
-		"on nopass":                   "on nopass resetchannels -@all",
-		"reset":                       "off sanitize-payload resetchannels -@all",
-		"skip-sanitize-payload":       "off skip-sanitize-payload resetchannels -@all",
-		"on >p >p":                    "on " + hashOfP + " resetchannels -@all",
-		"on >p <p":                    "on resetchannels -@all",
-		"on >p nopass":                "on nopass resetchannels -@all",
-		"nopass >p":                   "off " + hashOfP + " resetchannels -@all",
-		">p resetpass":                "off resetchannels -@all",
-		hashOfP + " on OFF":           "off " + hashOfP + " resetchannels -@all",
-		"~a %R~b %W~c %RW~d %wr~e":    "off ~a %R~b %W~c ~d ~e resetchannels -@all",
-		"%R~b %W~b ~a ~a":             "off ~b ~a resetchannels -@all",
-		"~a allkeys":                  "off ~* resetchannels -@all",
-		"~* resetkeys ~x":             "off ~x resetchannels -@all",
-		"&a &a &b":                    "off resetchannels &a &b -@all",
-		"&a allchannels":              "off &* -@all",
-		"+get":                        "off resetchannels -@all +get",
-		"+GET +Config|Get":            "off resetchannels -@all +get +config|get",
-		"+@all":                       "off resetchannels +@all",
-		"allcommands -set":            "off resetchannels +@all -set",
-		"+@all -set +set":             "off resetchannels +@all +set",
-		"+get nocommands +set":        "off resetchannels -@all +set",
-		"+config|get +config":         "off resetchannels -@all +config",
-		"+config -config|set":         "off resetchannels -@all +config -config|set",
-		"+@READ -get":                 "off resetchannels -@all +@read -get",
-		"+@read +set -@read":          "off resetchannels -@all +set -@read",
-		"+@list":                      "off resetchannels -@all +@list",
-		"+select|0 +SELECT|0":         "off resetchannels -@all +select|0",
-		"+lpush":                      "off resetchannels -@all +lpush",
-		"(+get ~x) (+@all -set %R~y)": "off resetchannels -@all (~x resetchannels -@all +get) (%R~y resetchannels +@all -set)",
-		"( +get  ~x )":                "off resetchannels -@all (~x resetchannels -@all +get)",
-		"()":                          "off resetchannels -@all (resetchannels -@all)",
-		"(~x) clearselectors ~r":      "off ~r resetchannels -@all",
-		"~r (~x) reset":               "off sanitize-payload resetchannels -@all",
+		"":                         "off resetchannels -@all",
+		"on nopass":                "on nopass resetchannels -@all",
+		"reset":                    "off sanitize-payload resetchannels -@all",
+		"skip-sanitize-payload":    "off skip-sanitize-payload resetchannels -@all",
+		"on >p >p":                 "on " + hashOfP + " resetchannels -@all",
+		"on >p <p":                 "on resetchannels -@all",
+		"on >p nopass":             "on nopass resetchannels -@all",
+		"nopass >p":                "off " + hashOfP + " resetchannels -@all",
+		">p resetpass":             "off resetchannels -@all",
+		hashOfP + " on OFF":        "off " + hashOfP + " resetchannels -@all",
+		"~a %R~b %W~c %RW~d %wr~e": "off ~a %R~b %W~c ~d ~e resetchannels -@all",
+		"%R~b %W~b ~a ~a":          "off ~b ~a resetchannels -@all",
+		"~a allkeys":               "off ~* resetchannels -@all",
+		"~* resetkeys ~x":          "off ~x resetchannels -@all",
+		"&a &a &b":                 "off resetchannels &a &b -@all",
+		"&a allchannels":           "off &* -@all",
+		"+get":                     "off resetchannels -@all +get",
+		"+GET +Config|Get":         "off resetchannels -@all +get +config|get",
+		"+@all":                    "off resetchannels +@all",
+		"allcommands -set":         "off resetchannels +@all -set",
+		"+@all -set +set":          "off resetchannels +@all +set",
+		"+get nocommands +set":     "off resetchannels -@all +set",
+		"+config|get +config":      "off resetchannels -@all +config",
+		"+config -config|set":      "off resetchannels -@all +config -config|set",
+		"+@READ -get":              "off resetchannels -@all +@read -get",
+		"+@read +set -@read":       "off resetchannels -@all +set -@read",
+		"+@list":                   "off resetchannels -@all +@list",
+		"+select|0 +SELECT|0":      "off resetchannels -@all +select|0",
+		"+lpush":                   "off resetchannels -@all +lpush",
+		"(+get ~x) (+@all -set %R~y)": "off resetchannels -@all (~x resetchannels -@all +get) (%R~y " +
+			"resetchannels +@all -set)",
+		"( +get  ~x )":           "off resetchannels -@all (~x resetchannels -@all +get)",
+		"()":                     "off resetchannels -@all (resetchannels -@all)",
+		"(~x) clearselectors ~r": "off ~r resetchannels -@all",
+		"~r (~x) reset":          "off sanitize-payload resetchannels -@all",
 	} {
 		u, err := usersWith(rules)
 		if err != nil {
@@ -128,14 +129,19 @@ func TestRules(t *testing.T) {
 // TestWrongRules: Redis' words for what is wrong, and that nothing changes.
 func TestWrongRules(t *testing.T) {
 	for rule, want := range map[string]error{
-		"blah": errSyntax, "%": errSyntax, "%~a": errSyntax, "%RR~a": errSyntax, "%X~a": errSyntax, "%R": errSyntax,
-		"+": errUnknown, "-": errUnknown, "+@": errUnknown, "+@nope": errUnknown, "+nope": errUnknown, "-nope": errUnknown,
-		"+config|nope": errUnknown, "-config|nope": errUnknown, "+config|": errSyntax, "+config|get|x": errSubcommandArg,
-		"-select|0": errUnknown, "<nope": errNoSuchPassword, "#12": errBadHash, "!12": errBadHash,
+		"blah": errSyntax, "%": errSyntax, "%~a": errSyntax, "%RR~a": errSyntax, "%X~a": errSyntax,
+		"%R": errSyntax,
+		"+":  errUnknown, "-": errUnknown, "+@": errUnknown, "+@nope": errUnknown, "+nope": errUnknown,
+		"-nope":        errUnknown,
+		"+config|nope": errUnknown, "-config|nope": errUnknown, "+config|": errSyntax,
+		"+config|get|x": errSubcommandArg,
+		"-select|0":     errUnknown, "<nope": errNoSuchPassword, "#12": errBadHash, "!12": errBadHash,
 		"#" + strings.Repeat("A", 64): errBadHash, "#" + strings.Repeat("g", 64): errBadHash,
-		"!" + strings.Repeat("a", 64): errNoSuchPassword, "(on)": errSyntax, "(+get (x))": errSyntax, "(~* ~b)": errAfterAllKey,
-		"~a b": errSyntax, "&a\tb": errSyntax, "~" + strings.Repeat("x", maxPattern+1): errSyntax, "\x00": errSyntax,
-		"(": errSyntax, ")": errSyntax, "(+get": errSyntax,
+		"!" + strings.Repeat("a", 64): errNoSuchPassword, "(on)": errSyntax, "(+get (x))": errSyntax,
+		"(~* ~b)": errAfterAllKey,
+		"~a b":    errSyntax, "&a\tb": errSyntax, "~" + strings.Repeat("x", maxPattern+1): errSyntax,
+		"\x00": errSyntax,
+		"(":    errSyntax, ")": errSyntax, "(+get": errSyntax,
 	} {
 		u := NewUsers(testCatalog())
 		if err := u.Set("a", []string{"on", "+get", "~a"}); err != nil {
@@ -173,18 +179,25 @@ func TestCheck(t *testing.T) {
 		want           Reason
 		pos            int
 	}{
-		{"+get ~a*", "get r:abc", Allowed, 0}, {"+get ~a*", "get r:b", DeniedKey, 1}, {"+get ~a*", "set w:abc", DeniedCommand, 0},
+		{"+get ~a*", "get r:abc", Allowed, 0}, {"+get ~a*", "get r:b", DeniedKey, 1},
+		{"+get ~a*", "set w:abc", DeniedCommand, 0},
 		{"+@all ~*", "set w:x", Allowed, 0}, {"", "auth", Allowed, 0}, {"", "get r:a", DeniedCommand, 0},
-		{"+@all %R~a", "get r:a", Allowed, 0}, {"+@all %R~a", "set w:a", DeniedKey, 1}, {"+@all %R~a", "set rw:a", DeniedKey, 1},
-		{"+@all %W~a", "set w:a", Allowed, 0}, {"+@all %W~a", "set rw:a", DeniedKey, 1}, {"+@all %W~a", "get r:a", DeniedKey, 1},
+		{"+@all %R~a", "get r:a", Allowed, 0}, {"+@all %R~a", "set w:a", DeniedKey, 1},
+		{"+@all %R~a", "set rw:a", DeniedKey, 1},
+		{"+@all %W~a", "set w:a", Allowed, 0}, {"+@all %W~a", "set rw:a", DeniedKey, 1},
+		{"+@all %W~a", "get r:a", DeniedKey, 1},
 		{"+@all %R~a %W~*a", "set rw:a", DeniedKey, 1}, // no single pattern allows both
 		{"+@all %W~a", "get :a", Allowed, 0}, {"+@all %W~a", "get :b", DeniedKey, 1},
 		{"+@all ~a", "del w:a w:b", DeniedKey, 2}, {"+@all -del ~*", "del w:a", DeniedCommand, 0},
-		{"+config|get", "config|get", Allowed, 0}, {"+config|get", "config|set", DeniedCommand, 0}, {"+config", "config|set", Allowed, 0},
-		{"+@slow", "config|get", Allowed, 0}, {"+@admin", "config|set", Allowed, 0}, {"+@admin", "config", DeniedCommand, 0},
-		{"+select|0", "select :0", Allowed, 0}, {"+select|0", "select :1", DeniedCommand, 0}, {"+select|0", "select", DeniedCommand, 0},
+		{"+config|get", "config|get", Allowed, 0}, {"+config|get", "config|set", DeniedCommand, 0},
+		{"+config", "config|set", Allowed, 0},
+		{"+@slow", "config|get", Allowed, 0}, {"+@admin", "config|set", Allowed, 0},
+		{"+@admin", "config", DeniedCommand, 0},
+		{"+select|0", "select :0", Allowed, 0}, {"+select|0", "select :1", DeniedCommand, 0},
+		{"+select|0", "select", DeniedCommand, 0},
 		{"+select|0 -select", "select :0", DeniedCommand, 0},
-		{"+get ~a (+set ~b)", "set w:b", Allowed, 0}, {"+get ~a (+set ~b)", "get r:b", DeniedKey, 1}, {"+get ~a (+set ~b)", "set w:a", DeniedKey, 1},
+		{"+get ~a (+set ~b)", "set w:b", Allowed, 0}, {"+get ~a (+set ~b)", "get r:b", DeniedKey, 1},
+		{"+get ~a (+set ~b)", "set w:a", DeniedKey, 1},
 		{"+@all ~a (+@all ~b)", "del w:a w:b", DeniedKey, 2}, {"(+@all ~*)", "del w:a w:b", Allowed, 0},
 	} {
 		u := NewUsers(c)
@@ -205,7 +218,8 @@ func TestCheck(t *testing.T) {
 			}
 			args = append(args, []byte(key))
 			if !strings.HasPrefix(tt.request, "select") {
-				keys = append(keys, KeyRef{i, map[string]Access{"": 0, "r": Read, "w": Write, "rw": Read | Write}[access]})
+				keys = append(keys,
+					KeyRef{i, map[string]Access{"": 0, "r": Read, "w": Write, "rw": Read | Write}[access]})
 			}
 		}
 		i, _ := c.lookup(string(args[0]))
@@ -220,7 +234,8 @@ func TestCheck(t *testing.T) {
 func TestEverything(t *testing.T) {
 	for rules, want := range map[string]bool{
 		"+@all ~*": true, "~* &* allcommands": true, "(+@all ~*)": true, "+@all -get +get ~*": true,
-		"+@all": false, "~*": false, "+@all ~a": false, "+@all -config|get ~*": false, "+@read +@write ~*": false,
+		"+@all": false, "~*": false, "+@all ~a": false, "+@all -config|get ~*": false,
+		"+@read +@write ~*": false,
 	} {
 		u := NewUsers(testCatalog())
 		merged, _ := MergeSelectors(strings.Fields(rules))
@@ -233,13 +248,15 @@ func TestEverything(t *testing.T) {
 // TestAuthenticate: who gets in with what.
 func TestAuthenticate(t *testing.T) {
 	u := NewUsers(testCatalog())
-	for name, rules := range map[string]string{"a": "on >p >q", "off": "off >p", "any": "on nopass", "none": "on"} {
+	for name, rules := range map[string]string{"a": "on >p >q", "off": "off >p", "any": "on nopass",
+		"none": "on"} {
 		if err := u.Set(name, strings.Fields(rules)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for login, want := range map[string]bool{
-		"a p": true, "a q": true, "a x": false, "a ": false, "off p": false, "any x": true, "any ": true, "none ": false,
+		"a p": true, "a q": true, "a x": false, "a ": false, "off p": false, "any x": true, "any ": true,
+		"none ":   false,
 		"nobody ": false, "nobody p": false, "default x": true,
 	} {
 		name, password, _ := strings.Cut(login, " ")
@@ -264,9 +281,10 @@ func TestParseFile(t *testing.T) {
 			"f:2: Error in applying operation '+foo': Unknown command or category name in ACL. ",
 		"user\n":                     "f:1 should start with user keyword followed by the username. ",
 		"user a on\n\n user a off\n": "WARNING: Duplicate user 'a' found on line 3. ",
-		"user a >secret #secret\n":   "f:1: The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters. ",
-		"user a (+get\n":             "f:1: Unmatched parenthesis in selector definition. ",
-		"# comment\n":                "f:1 should start with user keyword followed by the username. ",
+		"user a >secret #secret\n": "f:1: The password hash must be exactly 64 characters and contain " +
+			"only lowercase hexadecimal characters. ",
+		"user a (+get\n": "f:1: Unmatched parenthesis in selector definition. ",
+		"# comment\n":    "f:1 should start with user keyword followed by the username. ",
 	} {
 		users, err := ParseFile(testCatalog(), "f", text, "")
 		if users != nil || err == nil || err.Error() != want+unchanged {
@@ -286,19 +304,21 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-// TestFileIsReadAgain: whatever users are accepted, the file of them is read again, and they are the same: else ACL SAVE would
-// keep the server from starting.
+// TestFileIsReadAgain: whatever users are accepted, the file of them is read again, and they are
+// the same: else ACL SAVE would keep the server from starting.
 func TestFileIsReadAgain(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	word := func() (w string) {
-		parts := []string{"a", "(", ")", " ", "~", "\"", "\\", "#", "*", "%", "|", "@", "+", "on", "\u00a0", "\x85", "\x1f"}
+		parts := []string{"a", "(", ")", " ", "~", "\"", "\\", "#", "*", "%", "|", "@", "+", "on", "\u00a0",
+			"\x85", "\x1f"}
 		for range rnd.IntN(4) {
 			w += parts[rnd.IntN(len(parts))]
 		}
 		return w
 	}
 	rule := func() string {
-		rules := []string{"~" + word(), "%R~" + word(), "&" + word(), "+get", "-get", "+select|" + word(), "on", ">" + word(), "allkeys", "reset"}
+		rules := []string{"~" + word(), "%R~" + word(), "&" + word(), "+get", "-get", "+select|" + word(),
+			"on", ">" + word(), "allkeys", "reset"}
 		if i := rnd.IntN(len(rules) + 4); i < len(rules) {
 			return rules[i]
 		}
@@ -331,7 +351,8 @@ func TestReplace(t *testing.T) {
 	for name, a := range u.byName {
 		accounts[name] = a
 	}
-	by, err := ParseFile(c, "f", "user same on +get\nuser changed on +set\nuser new\nuser default on >p\n", "")
+	by, err := ParseFile(c, "f", "user same on +get\nuser changed on +set\nuser new\nuser default on >p\n",
+		"")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +367,8 @@ func TestReplace(t *testing.T) {
 	if r, _ := accounts["gone"].User().Check(0, [][]byte{[]byte("get")}, nil); r != DeniedCommand {
 		t.Error("a user who is gone may run commands")
 	}
-	if !u.LoginNeeded() || u.Get("changed").String() != "user changed on resetchannels -@all +set" || u.Get("new") == nil {
+	if !u.LoginNeeded() || u.Get("changed").String() != "user changed on resetchannels -@all +set" ||
+		u.Get("new") == nil {
 		t.Errorf("users now: %s", u.File())
 	}
 }
@@ -356,7 +378,8 @@ func TestLog(t *testing.T) {
 	var l Log
 	start := time.Unix(1000, 0)
 	add := func(after time.Duration, object string) {
-		l.Add(Entry{Reason: DeniedKey, Context: "toplevel", Object: object, User: "u", Time: start.Add(after)})
+		l.Add(Entry{Reason: DeniedKey, Context: "toplevel", Object: object, User: "u",
+			Time: start.Add(after)})
 	}
 	add(0, "a")
 	add(time.Second, "b")
@@ -396,7 +419,8 @@ func TestLog(t *testing.T) {
 // FuzzRules: whatever the rules, they are refused and change nothing, or give a
 // user whose description gives the same user again.
 func FuzzRules(f *testing.F) {
-	for _, seed := range []string{"on >p ~a %R~b &c +@all -get (+set ~x) clearselectors", "+config|get -config|set +select|0",
+	for _, seed := range []string{"on >p ~a %R~b &c +@all -get (+set ~x) clearselectors",
+		"+config|get -config|set +select|0",
 		"reset nopass (~a +@slow)", "( ) (( )) %", "#" + strings.Repeat("0", 64)} {
 		f.Add(seed)
 	}

@@ -28,8 +28,8 @@ type KeyRef struct {
 // there is nothing to check.
 func (u *User) Everything() bool { return u.everything }
 
-// MayOnly reports whether the user may run the command of that name, with some argument if not with all, and no
-// other but those that everybody may run and those that are harmless.
+// MayOnly reports whether the user may run the command of that name, with some argument if not with
+// all, and no other but those that everybody may run and those that are harmless.
 func (u *User) MayOnly(name string, harmless func(Command) bool) bool {
 	may := false
 	for _, s := range u.selectors {

@@ -28,7 +28,8 @@ func ParseFile(c *Catalog, name, text, password string) (*Users, error) {
 		if len(words) == 0 {
 			continue
 		}
-		if fault := users.defineLine(words, fmt.Sprintf("%s:%d", name, n), n, defined); fault != "" && len(faults) < maxFileErrors {
+		if fault := users.defineLine(words, fmt.Sprintf("%s:%d", name, n), n, defined); fault != "" &&
+			len(faults) < maxFileErrors {
 			faults = append(faults, fault)
 		}
 	}

@@ -67,7 +67,8 @@ func (l *Log) Add(e Entry) {
 
 // same reports whether two entries are one that happened twice.
 func (e *Entry) same(other *Entry) bool {
-	return e.Reason == other.Reason && e.Context == other.Context && e.Object == other.Object && e.User == other.User &&
+	return e.Reason == other.Reason && e.Context == other.Context && e.Object == other.Object &&
+		e.User == other.User &&
 		other.Time.Sub(e.Time) <= mergeWithin
 }
 

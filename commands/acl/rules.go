@@ -9,13 +9,16 @@ import (
 var (
 	errSyntax      = errors.New("Syntax error")
 	errUnknown     = errors.New("Unknown command or category name in ACL")
-	errAfterAllKey = errors.New("Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does " +
+	errAfterAllKey = errors.New("Adding a pattern after the * pattern (or the 'allkeys' flag) is not " +
+		"valid and does " +
 		"not have any effect. Try 'resetkeys' to start with an empty list of patterns")
-	errAfterAllChannel = errors.New("Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does " +
+	errAfterAllChannel = errors.New("Adding a pattern after the * pattern (or the 'allchannels' flag) is " +
+		"not valid and does " +
 		"not have any effect. Try 'resetchannels' to start with an empty list of channels")
 	errNoSuchPassword = errors.New("The password you are trying to remove from the user does not exist")
-	errBadHash        = errors.New("The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters")
-	errSubcommandArg  = errors.New("Allowing first-arg of a subcommand is not supported")
+	errBadHash        = errors.New("The password hash must be exactly 64 characters and contain only " +
+		"lowercase hexadecimal characters")
+	errSubcommandArg = errors.New("Allowing first-arg of a subcommand is not supported")
 )
 
 // ErrDuplicate is why a file that describes a user twice is refused.

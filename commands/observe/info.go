@@ -136,7 +136,9 @@ const BloomModule = 80980
 // infoModules shows no module, or RedisBloom's.
 func infoModules(v *View, b *Lines) {
 	if v.Server.ListsBloom {
-		b.Add("module", fmt.Sprintf("name=bf,ver=%d,api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]", BloomModule))
+		b.Add("module",
+			fmt.Sprintf("name=bf,ver=%d,api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]",
+				BloomModule))
 	}
 }
 
@@ -153,7 +155,8 @@ func infoReplication(v *View, b *Lines) {
 	b.Add("master_replid2", strings.Repeat("0", 40))
 	b.Add("master_repl_offset", v.Stats.Entries)
 	b.Add("second_repl_offset", -1)
-	b.zeros(strings.Fields("repl_backlog_active repl_backlog_size repl_backlog_first_byte_offset repl_backlog_histlen"))
+	b.zeros(strings.Fields("repl_backlog_active repl_backlog_size repl_backlog_first_byte_offset " +
+		"repl_backlog_histlen"))
 }
 
 // infoCluster reports on the cluster.
@@ -293,7 +296,8 @@ func infoMemory(v *View, b *Lines) {
 	b.ratio("rss_overhead", m.resident, m.mapped)
 	b.Add("mem_fragmentation_ratio", quotient(m.resident, m.used))
 	b.Add("mem_fragmentation_bytes", int64(m.resident)-int64(m.used))
-	b.zeros(strings.Fields("mem_not_counted_for_evict mem_replication_backlog mem_total_replication_buffers mem_clients_slaves"))
+	b.zeros(strings.Fields("mem_not_counted_for_evict mem_replication_backlog " +
+		"mem_total_replication_buffers mem_clients_slaves"))
 	b.Add("mem_clients_normal", v.Clients.Total)
 	b.Add("mem_cluster_links", 0)
 	b.Add("mem_aof_buffer", v.Stats.Storage.MemTableSize)
@@ -367,7 +371,8 @@ func infoPersistence(v *View, b *Lines) {
 	b.Add("aof_last_write_status", status(v.Stats.Failure))
 	b.zeros(strings.Fields("aof_last_cow_size module_fork_in_progress module_fork_last_cow_size"))
 	b.Add("aof_current_size", v.Stats.Storage.LogSize)
-	b.zeros(strings.Fields("aof_base_size aof_pending_rewrite aof_buffer_length aof_pending_bio_fsync aof_delayed_fsync"))
+	b.zeros(strings.Fields("aof_base_size aof_pending_rewrite aof_buffer_length aof_pending_bio_fsync " +
+		"aof_delayed_fsync"))
 	infoStorage(v, b)
 }
 
@@ -452,7 +457,8 @@ func infoStats(v *View, b *Lines) {
 	b.Add("dump_payload_sanitizations", 0)
 	b.Add("total_reads_processed", f.Reads)
 	b.Add("total_writes_processed", f.Writes)
-	b.zeros(strings.Fields("io_threaded_reads_processed io_threaded_writes_processed reply_buffer_shrinks reply_buffer_expands"))
+	b.zeros(strings.Fields("io_threaded_reads_processed io_threaded_writes_processed reply_buffer_shrinks " +
+		"reply_buffer_expands"))
 	infoRounds(&o.Stats, r, b)
 	b.Add("acl_access_denied_auth", o.Stats.denied[acl.DeniedAuth].Load())
 	b.Add("acl_access_denied_cmd", o.Stats.denied[acl.DeniedCommand].Load())
@@ -519,7 +525,8 @@ func infoLatencyStats(v *View, b *Lines) {
 		}
 		var parts []string
 		for _, p := range []float64{50, 99, 99.9} {
-			parts = append(parts, fmt.Sprintf("p%s=%.3f", strconv.FormatFloat(p, 'g', -1, 64), float64(f.Latency.Percentile(p))/1000))
+			parts = append(parts, fmt.Sprintf("p%s=%.3f", strconv.FormatFloat(p, 'g', -1, 64),
+				float64(f.Latency.Percentile(p))/1000))
 		}
 		b.Add("latency_percentiles_usec_"+f.Name, strings.Join(parts, ","))
 	}

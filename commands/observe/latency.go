@@ -176,12 +176,16 @@ func (l *Latency) write(w *resp.Writer) {
 
 // causes says, of every event that can be slow, what usually makes it so.
 var causes = map[string]string{
-	"command":      "Long pipelines and transactions are executed, and committed, as one batch: send shorter ones. SLOWLOG GET shows the batches.",
-	"fast-command": "Commands of constant time mostly wait for the disk (see commit) or for a busy processor. SLOWLOG GET shows the batches.",
-	"commit":       "The disk is slow to sync. Use a faster one, or appendfsync everysec if a second may be lost to a power failure.",
+	"command": "Long pipelines and transactions are executed, and committed, as one batch: send " +
+		"shorter ones. SLOWLOG GET shows the batches.",
+	"fast-command": "Commands of constant time mostly wait for the disk (see commit) or for a busy " +
+		"processor. SLOWLOG GET shows the batches.",
+	"commit": "The disk is slow to sync. Use a faster one, or appendfsync everysec if a second may " +
+		"be lost to a power failure.",
 	"checkpoint":   "Counters are being written back in bulk. Look for other programs that use the same disk.",
 	"expire-cycle": "Many keys expire at once. Spread their times.",
-	"snapshot":     "Filters are being written to disk. It stops nobody, but shares the disk; see the setting save.",
+	"snapshot": "Filters are being written to disk. It stops nobody, but shares the disk; see the " +
+		"setting save.",
 }
 
 // LatencyDoctor says what was slow, how often, how badly, and what to do about it
@@ -191,7 +195,8 @@ func (o *Observer) LatencyDoctor() string {
 	list := o.Events.all()
 	switch {
 	case len(list) == 0 && o.tuned().LatencyThreshold == 0:
-		b.WriteString("Latency monitoring is off. Turn it on with CONFIG SET latency-monitor-threshold <milliseconds>.\n")
+		b.WriteString("Latency monitoring is off. Turn it on with CONFIG SET latency-monitor-threshold " +
+			"<milliseconds>.\n")
 	case len(list) == 0:
 		b.WriteString("Nothing was slow: no event took as long as latency-monitor-threshold.\n")
 	default:
@@ -226,7 +231,8 @@ func (e *latencyEvent) summary() string {
 	if n > 1 {
 		period = float64(e.samples[n-1].at-e.samples[0].at) / float64(n-1)
 	}
-	return fmt.Sprintf("%s: %d latency spikes (average %dms, mean deviation %dms, period %.2f sec). Worst all time event %dms.",
+	return fmt.Sprintf("%s: %d latency spikes (average %dms, mean deviation %dms, period %.2f sec). Worst "+
+		"all time event %dms.",
 		e.name, n, mean.Milliseconds(), deviation.Milliseconds(), period, e.max.Milliseconds())
 }
 

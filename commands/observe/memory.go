@@ -67,7 +67,8 @@ func (g *gauges) rates(now time.Time, commands uint64) traffic {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.rate
-	if since := now.Sub(g.last.at); !g.last.at.IsZero() && since >= freshEnough && commands >= g.last.commands {
+	if since := now.Sub(g.last.at); !g.last.at.IsZero() && since >= freshEnough &&
+		commands >= g.last.commands {
 		r.commands = float64(commands-g.last.commands) / since.Seconds()
 	}
 	return r
@@ -262,20 +263,23 @@ var memoryAdvice = []advice{
 		func(st *store.Stats, _ *runtime.MemStats) bool {
 			return st.FilterLimit > 0 && st.FilterBytes > st.FilterLimit/10*9
 		},
-		"Filters use more than nine tenths of filter-maxmemory. At the limit APPROX tables refuse new operations and the " +
+		"Filters use more than nine tenths of filter-maxmemory. At the limit APPROX tables refuse new " +
+			"operations and the " +
 			"error of EXACT ones' filters rises: raise it, shorten a WINDOW, or allow a larger ERROR.",
 	},
 	{
 		func(st *store.Stats, _ *runtime.MemStats) bool {
 			return st.DirtyCounters > 100_000 && st.DirtyCounters > st.HotCounters/2
 		},
-		"More than half of the counters in memory wait to be written back. Shorten save's interval, or see whether the disk is slow.",
+		"More than half of the counters in memory wait to be written back. Shorten save's interval, or " +
+			"see whether the disk is slow.",
 	},
 	{
 		func(_ *store.Stats, m *runtime.MemStats) bool {
 			return m.HeapIdle-m.HeapReleased > m.HeapInuse && m.HeapIdle > 256<<20
 		},
-		"More memory is kept for reuse than is in use, perhaps after a peak. MEMORY PURGE gives it back to the operating system.",
+		"More memory is kept for reuse than is in use, perhaps after a peak. MEMORY PURGE gives it back " +
+			"to the operating system.",
 	},
 }
 

@@ -49,10 +49,12 @@ func (t *taps) change(edit func([]*Tap) []*Tap) {
 	t.list.Store(&list)
 }
 
-// Watch shows a client, from now on, what all clients do: push sends it lines and may
-// wait for it, drop disconnects it. held has the memory that waits for it. No line is pushed before Ready is called.
+// Watch shows a client, from now on, what all clients do: push sends it lines and may wait for it,
+// drop disconnects it. held has the memory that waits for it. No line is pushed before Ready is
+// called.
 func (o *Observer) Watch(push func([]byte) error, drop func(), held *atomic.Int64) *Tap {
-	t := &Tap{o: o, push: push, drop: drop, held: held, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+	t := &Tap{o: o, push: push, drop: drop, held: held, ready: make(chan struct{}),
+		wake: make(chan struct{}, 1)}
 	o.taps.change(func(list []*Tap) []*Tap { return append(list, t) })
 	go t.run()
 	return t

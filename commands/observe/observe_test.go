@@ -47,7 +47,8 @@ func TestPercentiles(t *testing.T) {
 			t.Errorf("percentile %v: %v, want %v", p, got, want)
 		}
 	}
-	if got := l.AtMost(1<<20 - 1); got != 3*uint64(slices.IndexFunc(all, func(d time.Duration) bool { return d >= 1<<20 })) {
+	if got := l.AtMost(1<<20 - 1); got != 3*uint64(slices.IndexFunc(all,
+		func(d time.Duration) bool { return d >= 1<<20 })) {
 		t.Errorf("at most 2^20 ns: %d", got)
 	}
 	if empty := (Latency{}); empty.Percentile(50) != 0 || empty.AtMost(time.Hour) != 0 {
@@ -135,7 +136,8 @@ func TestMemoryFigures(t *testing.T) {
 	stats := st.Stats()
 	var g gauges
 	m := g.memory(&stats)
-	if m.heap < 100_000 || m.used < m.heap || m.active < m.heap || m.resident < m.heap || m.mapped < m.heap || m.peak != m.used || m.startup != m.used {
+	if m.heap < 100_000 || m.used < m.heap || m.active < m.heap || m.resident < m.heap || m.mapped < m.heap ||
+		m.peak != m.used || m.startup != m.used {
 		t.Errorf("%+v", m)
 	}
 	if d := m.dataset(&stats); d == 0 || d > m.used {
@@ -200,7 +202,8 @@ func TestLatencyGraph(t *testing.T) {
 // TestMonitorLine holds the form of MONITOR's lines.
 func TestMonitorLine(t *testing.T) {
 	at := time.Unix(1700000000, 42_000)
-	got := string(monitorLine(at, "[::1]:80", [][]byte{[]byte("set"), []byte("a\"\\\n\r\t\a\b\x00\xff~ "), {}}))
+	got := string(monitorLine(at, "[::1]:80",
+		[][]byte{[]byte("set"), []byte("a\"\\\n\r\t\a\b\x00\xff~ "), {}}))
 	want := "+1700000000.000042 [0 [::1]:80] \"set\" \"a\\\"\\\\\\n\\r\\t\\a\\b\\x00\\xff~ \" \"\"\r\n"
 	if got != want {
 		t.Errorf("got %s want %s", got, want)

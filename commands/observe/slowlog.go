@@ -39,7 +39,8 @@ type SlowBatch struct {
 
 // add puts a batch on the log, which keeps limit entries.
 func (l *Slowlog) add(b *Batch, limit int) {
-	e := SlowBatch{At: b.Start, Took: b.Took, Command: b.Command, Args: Abridged(b.Args), Addr: b.Addr, Name: b.Name}
+	e := SlowBatch{At: b.Start, Took: b.Took, Command: b.Command, Args: Abridged(b.Args), Addr: b.Addr,
+		Name: b.Name}
 	if b.More > 0 {
 		e.Args = append(e.Args, fmt.Sprintf("... (%d more commands of the same batch)", b.More))
 	}

@@ -82,7 +82,8 @@ func sample(t testing.TB) (*Filter, []byte) {
 
 func TestDamage(t *testing.T) {
 	f, b := sample(t)
-	if g, err := Decode(iotest.OneByteReader(bytes.NewReader(b)), f.Bytes()); err != nil || !g.Contains(99) || g.EffectiveFPP() != f.EffectiveFPP() {
+	if g, err := Decode(iotest.OneByteReader(bytes.NewReader(b)), f.Bytes()); err != nil || !g.Contains(99) ||
+		g.EffectiveFPP() != f.EffectiveFPP() {
 		t.Fatal(err)
 	}
 	if _, err := Decode(bytes.NewReader(b), f.Bytes()-1); !errors.Is(err, ErrCorrupt) {

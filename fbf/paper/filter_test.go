@@ -21,7 +21,8 @@ func TestParameters(t *testing.T) {
 	for _, c := range []struct {
 		m    uint64
 		k, n int
-	}{{0, 5, 1}, {MaxBits + 1, 5, 1}, {1000, 0, 1}, {1000, MaxHashes + 1, 1}, {1000, 5, 0}, {1000, 5, MaxPast + 1}} {
+	}{{0, 5, 1}, {MaxBits + 1, 5, 1}, {1000, 0, 1}, {1000, MaxHashes + 1, 1}, {1000, 5, 0},
+		{1000, 5, MaxPast + 1}} {
 		if f, err := New(c.m, c.k, c.n); !errors.Is(err, ErrOptions) || f != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -41,7 +42,8 @@ func TestWindow(t *testing.T) {
 			for a := 0; a <= age; a++ {
 				h, want := uint64(1000+age-a), a <= past+1
 				if f.Contains(h) != want || f.ContainsSimple(h) != want {
-					t.Fatalf("N=%d: id of %d refreshes ago: %v, simple %v, want %v", past, a, f.Contains(h), f.ContainsSimple(h), want)
+					t.Fatalf("N=%d: id of %d refreshes ago: %v, simple %v, want %v", past, a, f.Contains(h),
+						f.ContainsSimple(h), want)
 				}
 			}
 			f.Refresh()
@@ -57,7 +59,8 @@ func TestAsPrinted(t *testing.T) {
 		for age := 0; age <= past+1; age++ {
 			missed := past > 1 && age == past+1
 			if f.ContainsAsPrinted(7) == missed || !f.Contains(7) {
-				t.Errorf("N=%d after %d refreshes: as printed %v, corrected %v", past, age, f.ContainsAsPrinted(7), f.Contains(7))
+				t.Errorf("N=%d after %d refreshes: as printed %v, corrected %v", past, age,
+					f.ContainsAsPrinted(7), f.Contains(7))
 			}
 			f.Refresh()
 		}
@@ -95,20 +98,24 @@ func TestFormulas(t *testing.T) {
 		for name, c := range map[string]struct {
 			got  int
 			want float64
-		}{"simple": {simple, FPPSimple(f.periods(), m, k)}, "optimized": {optimized, FPPOptimized(f.periods(), m, k)}} {
+		}{"simple": {simple, FPPSimple(f.periods(), m, k)},
+			"optimized": {optimized, FPPOptimized(f.periods(), m, k)}} {
 			mean := c.want * fills * probes
 			if slack := 6*math.Sqrt(mean) + 0.04*mean; math.Abs(float64(c.got)-mean) > slack {
-				t.Errorf("N=%d %s: %d false positives, formula says %.0f +- %.0f", past, name, c.got, mean, slack)
+				t.Errorf("N=%d %s: %d false positives, formula says %.0f +- %.0f", past, name, c.got, mean,
+					slack)
 			}
 		}
 		if past == 4 {
 			l := float64(k*n) / m
 			s, fill, q := 1-math.Exp(-l), 1-math.Exp(-2*l), 1-2*math.Exp(-2*l)+math.Exp(-3*l)
 			first := math.Pow(s, k) + float64(past-1)*math.Pow(q, k) + math.Pow(fill, k)
-			if got := FPPOptimized(f.periods(), m, k); math.Abs(got/first-1) > 0.02 || math.Abs(got/.01136-1) > 0.02 {
+			if got := FPPOptimized(f.periods(), m, k); math.Abs(got/first-1) > 0.02 ||
+				math.Abs(got/.01136-1) > 0.02 {
 				t.Errorf("optimized %g, first order %g, published .01136", got, first)
 			}
-			if got := FPPOptimizedIndependent(f.periods(), m, k); math.Abs(got/.00875-1) > 0.02 || got >= FPPOptimized(f.periods(), m, k) {
+			if got := FPPOptimizedIndependent(f.periods(), m, k); math.Abs(got/.00875-1) > 0.02 ||
+				got >= FPPOptimized(f.periods(), m, k) {
 				t.Errorf("Eq. 3 with independence %g, want .00875", got)
 			}
 			if got := f.EffectiveFPP(); got != FPPOptimized(f.periods(), m, k) {

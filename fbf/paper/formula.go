@@ -42,7 +42,8 @@ func FPPOptimizedIndependent(periods []uint64, m uint64, k int) float64 {
 	no := math.Log1p(-capped(FPPConstituent(held(periods, 0), m, k))) +
 		math.Log1p(-capped(FPPConstituent(held(periods, last), m, k)))
 	for i := 1; i < last; i++ {
-		no += math.Log1p(-capped(FPPConstituent(held(periods, i), m, k) * FPPConstituent(held(periods, i+1), m, k)))
+		no += math.Log1p(-capped(FPPConstituent(held(periods, i), m, k) * FPPConstituent(held(periods, i+1),
+			m, k)))
 	}
 	return -math.Expm1(no)
 }

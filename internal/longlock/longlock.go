@@ -3,8 +3,9 @@ package longlock
 
 import "sync"
 
-// Mutex is a mutex made of a channel. In a test on virtual time a goroutine that waits for it lets the time go on, for which
-// the holder waits; one that waits for a sync.Mutex would stop the clock. The zero value is unlocked.
+// Mutex is a mutex made of a channel. In a test on virtual time a goroutine that waits for it lets
+// the time go on, for which the holder waits; one that waits for a sync.Mutex would stop the clock.
+// The zero value is unlocked.
 type Mutex struct {
 	once sync.Once
 	held chan struct{} // has room for one

@@ -12,8 +12,8 @@ import (
 	"github.com/fbfkv/fbfkv/resp"
 )
 
-// Client sends commands to servers, by RESP. It keeps a connection to each server that it has asked. It is used by one
-// goroutine.
+// Client sends commands to servers, by RESP. It keeps a connection to each server that it has
+// asked. It is used by one goroutine.
 type Client struct {
 	life        *Life
 	connections map[string]*clientConnection // by address
@@ -34,8 +34,9 @@ func NewClient(w *World) *Client {
 	return &Client{life: w.Client(), connections: make(map[string]*clientConnection)}
 }
 
-// Do sends a command to a server and returns its reply: a string, an int64, nil, or a list of these and of errors. A
-// replyError is the server's answer; after any other error nobody knows whether the command was carried out.
+// Do sends a command to a server and returns its reply: a string, an int64, nil, or a list of these
+// and of errors. A replyError is the server's answer; after any other error nobody knows whether
+// the command was carried out.
 func (c *Client) Do(to string, patience time.Duration, words ...string) (any, error) {
 	replies, err := c.Send(to, patience, words)
 	if err != nil {
@@ -47,8 +48,8 @@ func (c *Client) Do(to string, patience time.Duration, words ...string) (any, er
 	return replies[0], nil
 }
 
-// Send sends commands to a server in one write, and returns the replies that came. There is one for each command unless
-// there is an error.
+// Send sends commands to a server in one write, and returns the replies that came. There is one for
+// each command unless there is an error.
 func (c *Client) Send(to string, patience time.Duration, commands ...[]string) (replies []any, err error) {
 	end := time.Now().Add(patience)
 	conn, err := c.connect(to, end)

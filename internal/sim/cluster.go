@@ -43,15 +43,16 @@ const (
 	clients    = 4
 	keys       = 30
 	partitions = 8
-	// sootheEvery is after how many faults for each shard all end, and every shard must answer within a minute.
+	// sootheEvery is after how many faults for each shard all end, and every shard must answer
+	// within a minute.
 	sootheEvery = 25
 	// flushing is how probable it is that everything is deleted when all faults have ended.
 	flushing = 0.1
 )
 
-// clusterWorld is the scenario of a cluster: shards of three nodes, the clients of a workload, and a nemesis. Everything
-// goes the way it goes for users: servers speak RESP, clients follow MOVED, and the cluster is made and changed by CLUSTER
-// FBFKV.
+// clusterWorld is the scenario of a cluster: shards of three nodes, the clients of a workload, and
+// a nemesis. Everything goes the way it goes for users: servers speak RESP, clients follow MOVED,
+// and the cluster is made and changed by CLUSTER FBFKV.
 type clusterWorld struct {
 	w        *World
 	shards   int
@@ -78,8 +79,10 @@ func (o Options) world() *World {
 func RunCluster(o Options) Result {
 	w := o.world()
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
-	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards, Connect: func() Sender { return newRouter(w, c.machines) }}
-	c.nemesis = &Nemesis{World: w, Every: o.Every / time.Duration(c.shards), Target: c.target, Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
+	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards,
+		Connect: func() Sender { return newRouter(w, c.machines) }}
+	c.nemesis = &Nemesis{World: w, Every: o.Every / time.Duration(c.shards), Target: c.target,
+		Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
 	c.nemesis.Only(o.Only)
 	share := 1.0
 	if o.Swarm {
@@ -105,7 +108,8 @@ func RunCluster(o Options) Result {
 		c.soothe()
 	}
 	c.rest()
-	c.result.World, c.result.Faults, c.result.Kinds, c.result.Work = w, c.nemesis.Struck, c.nemesis.Names(), c.load.Names()
+	c.result.World, c.result.Faults, c.result.Kinds, c.result.Work = w, c.nemesis.Struck, c.nemesis.Names(),
+		c.load.Names()
 	return c.result
 }
 
@@ -124,7 +128,8 @@ func (c *clusterWorld) rest() {
 		c.check()
 	}
 	answered, again, read := c.load.History.Counts()
-	c.result.Answered, c.result.AnsweredAgain, c.result.Read = c.result.Answered+answered, c.result.AnsweredAgain+again, c.result.Read+read
+	c.result.Answered, c.result.AnsweredAgain = c.result.Answered+answered, c.result.AnsweredAgain+again
+	c.result.Read = c.result.Read + read
 }
 
 func (c *clusterWorld) boot(l *Life) (Process, error) {
@@ -185,7 +190,8 @@ func (a administrator) anywhere(verb string, request, answer any) error {
 func (a administrator) configuration() (newest cluster.Configuration, err error) {
 	for _, m := range a.c.machines {
 		var info cluster.Info
-		if a.ask(m, cluster.VerbInfo, struct{}{}, &info) == nil && info.Configuration != nil && info.Configuration.Version > newest.Version {
+		if a.ask(m, cluster.VerbInfo, struct{}{}, &info) == nil && info.Configuration != nil &&
+			info.Configuration.Version > newest.Version {
 			newest = *info.Configuration
 		}
 	}
@@ -219,24 +225,28 @@ func (a administrator) add(m *Machine, shard string) bool {
 				via = append(via, o.Address(clusterPort))
 			}
 		}
-		if err := a.ask(m, cluster.VerbJoin, cluster.JoinRequest{Cluster: a.c.id, Via: via}, nil); err != nil {
+		if err := a.ask(m, cluster.VerbJoin, cluster.JoinRequest{Cluster: a.c.id, Via: via},
+			nil); err != nil {
 			return err
 		}
 		return errors.New("it is about to")
 	}) && a.insist(fmt.Sprintf("machine %d votes", m.Index()), func() error {
 		var p cluster.Progress
-		if err := a.anywhere(cluster.VerbPromote, cluster.PromoteRequest{ID: info.Self.ID, Vote: true}, &p); err != nil || p.Voter {
+		if err := a.anywhere(cluster.VerbPromote, cluster.PromoteRequest{ID: info.Self.ID, Vote: true},
+			&p); err != nil || p.Voter {
 			return err
 		}
 		return errors.New("it has not caught up")
-	}) && a.insist("the meta group is settled", func() error { // else the next node to be replaced may be its majority
+	}) && a.insist("the meta group is settled", func() error {
+		// else the next node to be replaced may be its majority
 		newest, err := a.configuration()
 		if err != nil {
 			return err
 		}
 		for _, o := range a.c.machines {
 			var info cluster.Info
-			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled && info.Configuration.Version >= newest.Version {
+			if err := a.ask(o, cluster.VerbInfo, struct{}{}, &info); err == nil && info.Meta.Settled &&
+				info.Configuration.Version >= newest.Version {
 				return nil
 			}
 		}
@@ -255,7 +265,8 @@ func (c *clusterWorld) found() {
 		<-m.Life().Up
 	}
 	if !a.insist("the first node begins the cluster", func() error {
-		return a.ask(machines[0], cluster.VerbInit, cluster.InitRequest{Cluster: c.id, Shards: c.shards, Partitions: partitions}, nil)
+		return a.ask(machines[0], cluster.VerbInit,
+			cluster.InitRequest{Cluster: c.id, Shards: c.shards, Partitions: partitions}, nil)
 	}) {
 		return
 	}
@@ -318,7 +329,8 @@ func (c *clusterWorld) awaitAnswers(since string) {
 			time.Sleep(10 * time.Millisecond)
 			if time.Now().After(end) {
 				replies, from, err := r.Send(o.Key, time.Second, o.command())
-				c.w.Fail("stuck: %s is not answered a minute after %s, but %v by %s, %v", o.Key, since, replies, from, err)
+				c.w.Fail("stuck: %s is not answered a minute after %s, but %v by %s, %v", o.Key, since,
+					replies, from, err)
 				c.administrator().describe()
 			}
 			for _, m := range c.machines {
@@ -342,7 +354,8 @@ func (c *clusterWorld) check() {
 func (w *World) compare(m *Machine, facts []Fact) {
 	client, to := NewClient(w), m.Address(clientPort)
 	open := slices.Clone(facts)
-	for end := time.Now().Add(3 * time.Minute); len(open) > 0 && w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); len(open) > 0 &&
+		w.Failure() == ""; time.Sleep(50 * time.Millisecond) {
 		commands := [][]string{{"READONLY"}}
 		for _, f := range open {
 			commands = append(commands, f.Query)
@@ -361,7 +374,8 @@ func (w *World) compare(m *Machine, facts []Fact) {
 			}
 			wrong = append(wrong, f)
 			if time.Now().After(end) {
-				w.Fail("machine %d answers %q with %s, and must with %s", m.Index(), f.Query, answer, f.Answer)
+				w.Fail("machine %d answers %q with %s, and must with %s", m.Index(), f.Query, answer,
+					f.Answer)
 			}
 		}
 		open = wrong
@@ -452,13 +466,13 @@ func (c *clusterWorld) replace(a administrator, m *Machine) {
 	}
 }
 
-// putBack puts a node's directory back in time. The others must take it for no voter until the administrator has replaced
-// it.
+// putBack puts a node's directory back in time. The others must take it for no voter until the
+// administrator has replaced it.
 func (c *clusterWorld) putBack(a administrator, m *Machine) {
 	was := m.Disk.Copy(c.w.Intn(3)*50, c.w)
 	time.Sleep(c.w.Between(0, 10*time.Second))
-	// If another node lags, the two are a majority that lacks what was acknowledged, and none of them can know: nothing helps
-	// against that.
+	// If another node lags, the two are a majority that lacks what was acknowledged, and none of
+	// them can know: nothing helps against that.
 	for end := time.Now().Add(10 * time.Second); !c.levelWith(m); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return
@@ -474,7 +488,8 @@ func (c *clusterWorld) putBack(a administrator, m *Machine) {
 	c.replace(a, m)
 }
 
-// levelWith reports whether all nodes of a machine's shard run, and have everything that any of them has applied.
+// levelWith reports whether all nodes of a machine's shard run, and have everything that any of
+// them has applied.
 func (c *clusterWorld) levelWith(m *Machine) bool {
 	first := slices.Index(c.machines, m) / replicas * replicas
 	var least, most uint64

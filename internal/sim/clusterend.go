@@ -7,7 +7,8 @@ import (
 	"github.com/fbfkv/fbfkv/cluster"
 )
 
-// drain moves all partitions of a shard to the others, as `fbfkv cluster rebalance --without` does. Others may move some back later.
+// drain moves all partitions of a shard to the others, as `fbfkv cluster rebalance --without` does.
+// Others may move some back later.
 func (c *clusterWorld) drain(a administrator) {
 	config, err := a.configuration()
 	if err != nil {
@@ -30,8 +31,8 @@ func (c *clusterWorld) drain(a administrator) {
 	}
 }
 
-// settle fails the world unless the cluster becomes what it is meant to be: each shard has its voters, nothing moves any more, and
-// all nodes know that.
+// settle fails the world unless the cluster becomes what it is meant to be: each shard has its
+// voters, nothing moves any more, and all nodes know that.
 func (c *clusterWorld) settle() {
 	a := c.administrator()
 	a.insist("the cluster is as it is meant to be", func() (err error) {

@@ -13,9 +13,10 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
-// Disk is a machine's disk, in memory. It outlives the processes that use it. A process that is killed leaves everything
-// it wrote in the page cache, where the next one finds it, and where a later loss of power takes what nobody has synced.
-// A dead process goes on with a copy that nobody else sees.
+// Disk is a machine's disk, in memory. It outlives the processes that use it. A process that is
+// killed leaves everything it wrote in the page cache, where the next one finds it, and where a
+// later loss of power takes what nobody has synced. A dead process goes on with a copy that nobody
+// else sees.
 type Disk struct {
 	mu    sync.Mutex
 	files *crashtest.Disk
@@ -65,13 +66,15 @@ func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
 // Break makes all fsyncs fail, or no more.
 func (d *Disk) Break(broken bool) { d.broken.Store(broken) }
 
-// Slow makes each fsync take up to so long: of what the product writes, not of Pebble's files, since Pebble waits for some
-// with mutexes held; nor of the tables of a partition that is adopted, which is locked then.
+// Slow makes each fsync take up to so long: of what the product writes, not of Pebble's files,
+// since Pebble waits for some with mutexes held; nor of the tables of a partition that is adopted,
+// which is locked then.
 func (d *Disk) Slow(by time.Duration) { d.slow.Store(int64(by)) }
 
 // wait takes the time that an operation takes.
 func (d *Disk) wait(op errorfs.Op, w *World) {
-	if slow := d.slow.Load(); slow > 0 && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) &&
+	if slow := d.slow.Load(); slow > 0 &&
+		(op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) &&
 		!strings.Contains(op.Path+"/", "/db/") && !strings.HasSuffix(op.Path, ".table") {
 		time.Sleep(w.Between(0, time.Duration(slow)))
 	}

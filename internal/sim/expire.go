@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// fleetingPrefix is what the names of counters begin with that expire and are deleted. Their operations are remembered
-// all the same: one that is sent again gets its first answer, and brings no counter back.
+// fleetingPrefix is what the names of counters begin with that expire and are deleted. Their
+// operations are remembered all the same: one that is sent again gets its first answer, and brings
+// no counter back.
 const fleetingPrefix = "fleeting"
 
 const fleetingCounters = 6

@@ -13,8 +13,8 @@ import (
 // underWay is longer than anything that was sent can be under way once all faults have ended.
 const underWay = 20 * time.Second
 
-// flush deletes everything, while a fault strikes. The clients then begin anew, and use the same keys and opids: nothing
-// must be left of the former ones.
+// flush deletes everything, while a fault strikes. The clients then begin anew, and use the same
+// keys and opids: nothing must be left of the former ones.
 func (c *clusterWorld) flush() {
 	c.rest()
 	time.Sleep(underWay)

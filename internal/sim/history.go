@@ -8,14 +8,16 @@ import (
 	"sync"
 )
 
-// History is what clients sent to counters, each operation with the delta 1, and what they were answered. It is checked
-// as it grows:
+// History is what clients sent to counters, each operation with the delta 1, and what they were
+// answered. It is checked as it grows:
 //
 //   - the answers of a counter are 1 to n, each given to one operation;
 //   - an operation that is sent again gets its first answer again;
-//   - an operation is applied once, so if all that was sent of it was answered, one answer says that it was applied;
+//   - an operation is applied once, so if all that was sent of it was answered, one answer says
+//     that it was applied;
 //   - where operations are not recorded, one that is sent again gets the counter's present value;
-//   - an answer and a read are not below what was answered before they were sent, nor above what was ever sent.
+//   - an answer and a read are not below what was answered before they were sent, nor above what
+//     was ever sent.
 //
 // Its methods are safe for concurrent use.
 type History struct {
@@ -64,8 +66,8 @@ type counter struct {
 	sent    int64
 	highest int64 // answer or read
 	by      map[int64]*Op
-	// unrecorded: the server keeps no records of its operations. brief: it forgets them, so they may be given up. fleeting:
-	// the counter expires.
+	// unrecorded: the server keeps no records of its operations. brief: it forgets them, so they
+	// may be given up. fleeting: the counter expires.
 	unrecorded, brief, fleeting bool
 }
 
@@ -76,7 +78,8 @@ func (h *History) counter(key string) *counter {
 	c := h.counters[key]
 	if c == nil {
 		table, _, _ := strings.Cut(key, ":")
-		c = &counter{by: make(map[int64]*Op), unrecorded: table == approxTable || table == roughTable, brief: table == shortTable || table == roughTable,
+		c = &counter{by: make(map[int64]*Op), unrecorded: table == approxTable || table == roughTable,
+			brief:    table == shortTable || table == roughTable,
 			fleeting: strings.HasPrefix(key, fleetingPrefix)}
 		h.counters[key] = c
 	}
@@ -101,7 +104,8 @@ func (h *History) Sent(o *Op) {
 	o.sends++
 }
 
-// Answer takes in an answer: the counter's value, and whether the operation was new. From is for the text of a failure.
+// Answer takes in an answer: the counter's value, and whether the operation was new. From is for
+// the text of a failure.
 func (h *History) Answer(o *Op, value int64, applied bool, from string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +120,8 @@ func (h *History) Answer(o *Op, value int64, applied bool, from string) {
 		h.answered++
 		o.value = value
 		if other := c.by[value]; other != nil && !c.fleeting {
-			h.w.Fail("%s: %s and %s were both answered %d, the second by %s", o.Key, other.ID, o.ID, value, from)
+			h.w.Fail("%s: %s and %s were both answered %d, the second by %s", o.Key, other.ID, o.ID, value,
+				from)
 		}
 		c.by[value] = o
 	}
@@ -128,7 +133,8 @@ func (h *History) Answer(o *Op, value int64, applied bool, from string) {
 		least++
 	}
 	if value < least || value > c.sent {
-		h.w.Fail("%v was answered %d by %s; %d was answered before it was sent, and %d operations were ever sent", o, value, from, o.least, c.sent)
+		h.w.Fail("%v was answered %d by %s; %d was answered before it was sent, and %d operations were "+
+			"ever sent", o, value, from, o.least, c.sent)
 	}
 	c.highest = max(c.highest, value)
 }
@@ -144,7 +150,8 @@ func (h *History) Read(key string) func(value int64, from string) {
 		defer h.mu.Unlock()
 		h.reads++
 		if value < least || value > c.sent {
-			h.w.Fail("%s is read as %d at %s after %d was answered, and %d operations were ever sent", key, value, from, least, c.sent)
+			h.w.Fail("%s is read as %d at %s after %d was answered, and %d operations were ever sent", key,
+				value, from, least, c.sent)
 		}
 		c.highest = max(c.highest, value)
 	}
@@ -188,7 +195,8 @@ func (h *History) Complete() {
 	defer h.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(h.counters)) {
 		c := h.counters[key]
-		if c.brief || c.fleeting || int64(len(c.by)) == c.sent && c.highest == c.sent || c.unrecorded && c.highest == c.sent {
+		if c.brief || c.fleeting || int64(len(c.by)) == c.sent && c.highest == c.sent || c.unrecorded &&
+			c.highest == c.sent {
 			continue
 		}
 		h.w.Fail("%s: %d answers, the highest %d, of %d operations", key, len(c.by), c.highest, c.sent)

@@ -103,8 +103,8 @@ func (d *deadline) set(at time.Time) {
 	d.at = at
 }
 
-// wait waits for a change, until a time (zero: for ever) or the deadline. The caller holds the lock, which is not held
-// meanwhile.
+// wait waits for a change, until a time (zero: for ever) or the deadline. The caller holds the
+// lock, which is not held meanwhile.
 func (d *direction) wait(end time.Time, until time.Time) {
 	changed := d.changed
 	d.mu.Unlock()
@@ -174,7 +174,8 @@ func (d *direction) write(b []byte, limit *deadline) (n int, err error) {
 			continue
 		}
 		part := b[:min(len(b), window-d.size)]
-		at := time.Now().Add(d.latency + d.network.lateness(d.from, d.to) + d.network.w.Between(0, 100*time.Microsecond))
+		at := time.Now().Add(d.latency + d.network.lateness(d.from, d.to) +
+			d.network.w.Between(0, 100*time.Microsecond))
 		if at.Before(d.last) {
 			at = d.last
 		}
@@ -227,8 +228,8 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Close closes this end. The bytes under way from here arrive. The other end's bytes are lost, and it learns that a while
-// later.
+// Close closes this end. The bytes under way from here arrive. The other end's bytes are lost, and
+// it learns that a while later.
 func (c *connection) Close() error {
 	if !c.network.forget(c) {
 		return nil

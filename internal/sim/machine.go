@@ -50,7 +50,8 @@ func (w *World) Add(boot func(l *Life) (Process, error)) *Machine {
 
 // Client returns a process on a machine of its own, which meets no faults and has no disk.
 func (w *World) Client() *Life {
-	return &Life{Machine: &Machine{World: w, Host: "127.0.1.1", index: -1}, Number: 1, Gone: make(chan struct{}), Up: make(chan struct{})}
+	return &Life{Machine: &Machine{World: w, Host: "127.0.1.1", index: -1}, Number: 1,
+		Gone: make(chan struct{}), Up: make(chan struct{})}
 }
 
 // at returns the machine at an address, HOST:PORT; nil: there is none.
@@ -194,8 +195,8 @@ func (l *Life) Dial(ctx context.Context, to string) (net.Conn, error) {
 	return l.Machine.World.Network.dial(ctx, l, to)
 }
 
-// Exit ends the process because of an error, which must be the disk's. It does not return: it ends the goroutine, and so
-// gives back mutexes for which others would stop the clock.
+// Exit ends the process because of an error, which must be the disk's. It does not return: it ends
+// the goroutine, and so gives back mutexes for which others would stop the clock.
 func (l *Life) Exit(err error) {
 	w, m := l.Machine.World, l.Machine
 	if !l.Dead() {
@@ -213,8 +214,8 @@ func (l *Life) Exit(err error) {
 // Kill ends a process as kill -9 does. It reports whether the process lived.
 func (m *Machine) Kill(l *Life) bool { return m.end(l, "is killed", false, m.Disk.kill) }
 
-// PowerOff ends a process as a loss of power does: percent of the unsynced pages are left. It reports whether the
-// process lived.
+// PowerOff ends a process as a loss of power does: percent of the unsynced pages are left. It
+// reports whether the process lived.
 func (m *Machine) PowerOff(l *Life, percent int) bool {
 	return m.end(l, "loses power", true, func() { m.Disk.losePower(percent, m.World) })
 }

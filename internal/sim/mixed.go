@@ -11,7 +11,8 @@ import (
 type part interface {
 	fmt.Stringer
 	words() []string
-	// sending notes that it is sent once. The function that it returns takes in the answer, and reports whether it was applied now.
+	// sending notes that it is sent once. The function that it returns takes in the answer, and
+	// reports whether it was applied now.
 	sending(l *Workload) (answered func(reply any, from string) (applied bool))
 }
 
@@ -83,13 +84,15 @@ func (m *mixed) send(l *Workload, s Sender, patience time.Duration) bool {
 	return m.whole(l, list, answered, from)
 }
 
-// whole takes in the replies of a transaction of which all is applied or nothing, or in steps the first part. It reports whether all
-// of it was answered.
-func (m *mixed) whole(l *Workload, list []any, answered []func(reply any, from string) bool, from string) bool {
+// whole takes in the replies of a transaction of which all is applied or nothing, or in steps the
+// first part. It reports whether all of it was answered.
+func (m *mixed) whole(l *Workload, list []any, answered []func(reply any, from string) bool,
+	from string) bool {
 	var did strings.Builder // for each part: applied, known, or refused
 	for i, element := range list {
 		switch {
-		case strings.HasSuffix(did.String(), "r") && strings.Contains(fmt.Sprint(element), "not executed"), !l.settled(m.parts[i].words(), element, from):
+		case strings.HasSuffix(did.String(), "r") && strings.Contains(fmt.Sprint(element), "not executed"),
+			!l.settled(m.parts[i].words(), element, from):
 			did.WriteByte('r')
 		case answered[i](element, from):
 			did.WriteByte('a')

@@ -79,7 +79,8 @@ func (n *Nemesis) Strike() {
 	}
 }
 
-// crash ends the process of a machine in one of the ways in which processes end unasked, and starts another later.
+// crash ends the process of a machine in one of the ways in which processes end unasked, and starts
+// another later.
 func crash(m *Machine, later time.Duration) {
 	w, l := m.World, m.Life()
 	ended := false

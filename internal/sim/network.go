@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Network connects the machines of a world, as TCP does: connections keep the order of their bytes, and break as a
-// whole. Bytes that are sent over a cut link arrive when the link is healed, unless the connection breaks then.
+// Network connects the machines of a world, as TCP does: connections keep the order of their bytes,
+// and break as a whole. Bytes that are sent over a cut link arrive when the link is healed, unless
+// the connection breaks then.
 type Network struct {
 	w *World
 
@@ -64,8 +65,8 @@ func (n *Network) forget(c *connection) bool {
 	return there
 }
 
-// ends returns the ends of connections that match, the oldest first. The lock is held while match runs, which must not lock a
-// direction: those who read and write lock that first.
+// ends returns the ends of connections that match, the oldest first. The lock is held while match
+// runs, which must not lock a direction: those who read and write lock that first.
 func (n *Network) ends(match func(c *connection) bool) (ends []*connection) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,10 +89,12 @@ type listener struct {
 	once    sync.Once
 }
 
-// listen opens a port for a process. One that has died has no network any more, and takes no port from the next one.
+// listen opens a port for a process. One that has died has no network any more, and takes no port
+// from the next one.
 func (n *Network) listen(by *Life, port int) *listener {
 	m := by.Machine
-	l := &listener{network: n, owner: m, address: m.address(port), queue: make(chan *connection, 256), closed: make(chan struct{})}
+	l := &listener{network: n, owner: m, address: m.address(port), queue: make(chan *connection, 256),
+		closed: make(chan struct{})}
 	n.mu.Lock()
 	if by.Dead() {
 		n.mu.Unlock()
@@ -159,7 +162,8 @@ func (n *Network) dial(ctx context.Context, from *Life, to string) (net.Conn, er
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(there.latency + back.latency + n.lateness(from.Machine, m) + n.lateness(m, from.Machine)):
+	case <-time.After(there.latency + back.latency + n.lateness(from.Machine, m) +
+		n.lateness(m, from.Machine)):
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,8 +172,10 @@ func (n *Network) dial(ctx context.Context, from *Life, to string) (net.Conn, er
 		return nil, syscall.ECONNREFUSED
 	}
 	n.made += 2
-	a := &connection{network: n, number: n.made, owner: from.Machine, in: back, out: there, local: from.Machine.address(50000), remote: address(to)}
-	b := &connection{network: n, number: n.made + 1, owner: m, in: there, out: back, local: address(to), remote: a.local, other: a}
+	a := &connection{network: n, number: n.made, owner: from.Machine, in: back, out: there,
+		local: from.Machine.address(50000), remote: address(to)}
+	b := &connection{network: n, number: n.made + 1, owner: m, in: there, out: back, local: address(to),
+		remote: a.local, other: a}
 	a.other = b
 	select {
 	case l.queue <- b:
@@ -184,7 +190,8 @@ func (n *Network) dial(ctx context.Context, from *Life, to string) (net.Conn, er
 func (n *Network) silent(from, to *Machine) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.links[link{from, to}].cuts > 0 || n.links[link{to, from}].cuts > 0 || n.dark[to] || n.stopped[from] > 0
+	return n.links[link{from, to}].cuts > 0 || n.links[link{to, from}].cuts > 0 || n.dark[to] ||
+		n.stopped[from] > 0
 }
 
 // Cut cuts the link from one machine to another, until it is healed as often.
@@ -248,7 +255,8 @@ func (n *Network) Thaw(m *Machine) {
 	}
 }
 
-// died ends the connections of a machine's process. The others are told, unless power was lost: then they wait.
+// died ends the connections of a machine's process. The others are told, unless power was lost:
+// then they wait.
 func (n *Network) died(m *Machine, power bool) {
 	n.mu.Lock()
 	if power {

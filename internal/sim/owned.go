@@ -101,7 +101,8 @@ func (o *owned) shown() string {
 	return strconv.FormatInt(o.value, 10)
 }
 
-// change sends a command once, and reports whether it was carried out. If nobody knows, the counter is given up.
+// change sends a command once, and reports whether it was carried out. If nobody knows, the counter
+// is given up.
 func (u *user) change(o *owned, want string, words ...string) bool {
 	replies, from, _ := u.Send(o.key, u.patience(), words)
 	switch {

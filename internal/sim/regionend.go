@@ -11,8 +11,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// checkLoads sends again what clients sent to one region only, and compares that and the others with it. A region that has
-// been removed has left its counters to the others.
+// checkLoads sends again what clients sent to one region only, and compares that and the others
+// with it. A region that has been removed has left its counters to the others.
 func (s *regionsWorld) checkLoads() {
 	all := s.living()
 	for _, l := range s.left {
@@ -28,7 +28,9 @@ func (s *regionsWorld) checkLoads() {
 	time.Sleep(underWay)
 	for i, l := range loads {
 		facts := l.Facts()
-		shared := slices.DeleteFunc(slices.Clone(facts), func(f Fact) bool { return !strings.HasSuffix(f.Query[1], l.Suffix) })
+		shared := slices.DeleteFunc(slices.Clone(facts), func(f Fact) bool {
+			return !strings.HasSuffix(f.Query[1], l.Suffix)
+		})
 		for _, r := range all {
 			for _, m := range r.machines {
 				if n := i - len(s.left); n >= 0 && r == all[n] {
@@ -47,13 +49,15 @@ func (s *regionsWorld) check() {
 	if s.checkLoads(); s.w.Failure() != "" {
 		return
 	}
-	s.again(func(i int) []*region { all := s.living(); return all[i%len(all):][:1] }) // what one region has lost, another one has
+	// what one region has lost, another one has
+	s.again(func(i int) []*region { all := s.living(); return all[i%len(all):][:1] })
 	totals := s.history.Totals()
 	c := s.connect()
 	shown := func() {
 		for _, at := range s.living() {
 			for _, key := range slices.Sorted(maps.Keys(totals)) {
-				s.await(time.Minute+s.w.apart(), fmt.Sprint(at, " shows the sum of ", key), func() error { // what expires does so by any clock
+				// what expires does so by any clock
+				s.await(time.Minute+s.w.apart(), fmt.Sprint(at, " shows the sum of ", key), func() error {
 					if n := c.read(key, at); n != totals[key] {
 						return fmt.Errorf("it is %d, and %d operations were sent", n, totals[key])
 					}
@@ -72,7 +76,9 @@ func (s *regionsWorld) check() {
 		s.await(time.Minute, fmt.Sprint(at, " agrees with the others"), func() error { return o.verify(at) })
 		s.await(time.Minute, fmt.Sprint(at, " is well"), func() error { return o.well(at) })
 	}
-	s.await(time.Minute+s.w.apart(), "regions show the same of every counter", func() error { return c.alike(s.looseFacts()) })
+	s.await(time.Minute+s.w.apart(), "regions show the same of every counter", func() error {
+		return c.alike(s.looseFacts())
+	})
 	answers := s.again(func(int) []*region { return s.living() })
 	for op, values := range answers {
 		s.history.Last(op, values[0], values[1:])
@@ -118,7 +124,8 @@ func (s *regionsWorld) again(to func(i int) []*region) map[*RegionOp][]int64 {
 			c := s.connect()
 			for i := worker; i < len(ops) && s.w.Failure() == ""; i += clients {
 				for _, at := range to(i) {
-					s.await(time.Minute, fmt.Sprintf("%s %s is answered by %s although all is well", ops[i].Key, ops[i].ID, at), func() error {
+					s.await(time.Minute, fmt.Sprintf("%s %s is answered by %s although all is well",
+						ops[i].Key, ops[i].ID, at), func() error {
 						value, ok := c.count(ops[i], at, time.Second)
 						if !ok {
 							return fmt.Errorf("it is not")
@@ -136,8 +143,8 @@ func (s *regionsWorld) again(to func(i int) []*region) map[*RegionOp][]int64 {
 	return answers
 }
 
-// examine ends a server in one of the ways in which servers end, and checks the directory that it leaves, as `fbfkv check`
-// does.
+// examine ends a server in one of the ways in which servers end, and checks the directory that it
+// leaves, as `fbfkv check` does.
 func (s *regionsWorld) examine(m *Machine) {
 	m.Off(true)
 	switch l := m.Life(); s.w.Intn(3) {

@@ -14,31 +14,40 @@ func (s *regionsWorld) faults() []Fault {
 		clustered = 1
 	}
 	return []Fault{
-		{"region-cut", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m)), w.Mean(2*time.Second)) }},
+		{"region-cut", 3,
+			func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m)), w.Mean(2*time.Second)) }},
 		{"region-cut-long", 1, func(w *World, m *Machine) { // some need the state then
 			s.cut(s.of(m), s.but(s.of(m)), w.Between(5*time.Second, 2*briefWindow))
 		}},
-		{"regions-apart", 3, func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m))[:1], w.Mean(3*time.Second)) }},
+		{"regions-apart", 3,
+			func(w *World, m *Machine) { s.cut(s.of(m), s.but(s.of(m))[:1], w.Mean(3*time.Second)) }},
 		{"pause", 2, func(w *World, m *Machine) { w.Go(func() { s.pause(s.of(m)) }) }},
-		{"verify", 1, func(w *World, m *Machine) { w.Go(func() { _ = s.operator().verify(s.of(m)) }) }}, // it may not be able to
-		{"remove", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
+		// it may not be able to
+		{"verify", 1, func(w *World, m *Machine) { w.Go(func() { _ = s.operator().verify(s.of(m)) }) }},
+		{"remove", 1,
+			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
 		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, true) }) }},
 		{"leave", 1, func(_ *World, m *Machine) { s.change(m, s.leave) }},
-		{"hand-over", 6 * clustered, func(w *World, m *Machine) { s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) }) }},
+		{"hand-over", 6 * clustered, func(w *World, m *Machine) {
+			s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) })
+		}},
 		{"replace", 2 * clustered, func(_ *World, m *Machine) {
 			s.inCluster(m, func(c *clusterWorld, m *Machine) {
 				s.change(m, func(*region) { c.replace(c.administrator(), m) })
 			})
 		}},
-		// These have no weight until the issue "regions" mends what they show. Sums are off after removals that do not wait
-		// for what the ones before still do.
-		{"remove-at-once", 0, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
-		{"lose-at-once", 0, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, false) }) }},
+		// These have no weight until the issue "regions" mends what they show. Sums are off after
+		// removals that do not wait for what the ones before still do.
+		{"remove-at-once", 0,
+			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
+		{"lose-at-once", 0,
+			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, false) }) }},
 		// REGIONS.md 9.3: a directory that is put back may give out its positions again.
 		{"put-back", 0, func(_ *World, m *Machine) { s.change(m, s.putBack) }},
 		// REGIONS.md 9.4: a clock that is ahead deletes every counter with an expiry, in all regions.
 		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
-		// REGIONS.md 9.6: a drain of an operation that two regions have applied counts it twice. From now on clients send it to two.
+		// REGIONS.md 9.6: a drain of an operation that two regions have applied counts it twice.
+		// From now on clients send it to two.
 		{"drained-twins", 0, func(*World, *Machine) { s.drainTwins.Store(true) }},
 	}
 }
@@ -53,7 +62,8 @@ func (s *regionsWorld) inCluster(m *Machine, strike func(c *clusterWorld, m *Mac
 	}
 }
 
-// leave lets a region refuse writes until the others have all of it, as before it is removed, and then take them again.
+// leave lets a region refuse writes until the others have all of it, as before it is removed, and
+// then take them again.
 func (s *regionsWorld) leave(r *region) {
 	o := s.operator()
 	if o.drain(r) {
@@ -128,13 +138,15 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 	})
 }
 
-// remove removes a region, and lets another server be the next one. If it is lost, so is what it has told nobody. Otherwise
-// the others have it. As `fbfkv region` does, the operator waits until the heir has all, and the next one has caught up,
-// if it is to wait.
+// remove removes a region, and lets another server be the next one. If it is lost, so is what it
+// has told nobody. Otherwise the others have it. As `fbfkv region` does, the operator waits until
+// the heir has all, and the next one has caught up, if it is to wait.
 func (s *regionsWorld) remove(r *region, lost, waits bool) {
 	o, drained := s.operator(), false
 	if lost {
-		if s.tellsState(r) { // an operation that is sent again may count twice then: REGIONS.md 9.8, of the issue "regions"
+		// an operation that is sent again may count twice then: REGIONS.md 9.8, of the issue
+		// "regions"
+		if s.tellsState(r) {
 			return
 		}
 		r.lose()
@@ -184,7 +196,8 @@ func (r *region) lose() {
 	}
 }
 
-// putBack starts a region again from an older copy of its directory, which the others are to refuse. It is removed then.
+// putBack starts a region again from an older copy of its directory, which the others are to
+// refuse. It is removed then.
 func (s *regionsWorld) putBack(r *region) {
 	m := r.machines[0]
 	was := m.Disk.Copy(100, s.w)

@@ -6,12 +6,14 @@ import (
 	"sync"
 )
 
-// RegionHistory is what clients sent to counters in several regions, each operation with the delta 1, and what they were
-// answered. It is checked as it grows:
+// RegionHistory is what clients sent to counters in several regions, each operation with the delta
+// 1, and what they were answered. It is checked as it grows:
 //
 //   - a region says once, at most, that it has applied an operation;
-//   - otherwise it answers with what some region said when it applied it, and does not go back to an earlier answer;
-//   - a read is not below the number of operations that the region has answered, nor above what regions may have applied.
+//   - otherwise it answers with what some region said when it applied it, and does not go back to
+//     an earlier answer;
+//   - a read is not below the number of operations that the region has answered, nor above what
+//     regions may have applied.
 //
 // Its methods are safe for concurrent use.
 type RegionHistory struct {
@@ -50,7 +52,8 @@ type regionCounter struct {
 	ops   int64             // that were sent
 	most  int64             // each of them as often as there are regions to which it was sent
 	known map[*region]int64 // operations that a region has answered
-	// ends: it is deleted, or expires, so its value may be any up to most. doubted: so may its sum. drained: what was handed out.
+	// ends: it is deleted, or expires, so its value may be any up to most. doubted: so may its sum.
+	// drained: what was handed out.
 	ends, doubted bool
 	drained       int64
 }
@@ -63,7 +66,8 @@ func NewRegionHistory(w *World) *RegionHistory {
 func (h *RegionHistory) counter(key string) *regionCounter {
 	c := h.counters[key]
 	if c == nil {
-		c = &regionCounter{known: make(map[*region]int64), ends: kindOf(key) == drainedKey || kindOf(key) == expiringKey}
+		c = &regionCounter{known: make(map[*region]int64), ends: kindOf(key) == drainedKey ||
+			kindOf(key) == expiringKey}
 		h.counters[key] = c
 	}
 	return c
@@ -105,8 +109,8 @@ func (h *RegionHistory) learn(o *RegionOp, at *region) {
 	}
 }
 
-// Send notes that an operation is sent to a region. The function that it returns takes in the answer: the counter's
-// value, and whether the operation was new; no value: it was refused.
+// Send notes that an operation is sent to a region. The function that it returns takes in the
+// answer: the counter's value, and whether the operation was new; no value: it was refused.
 func (h *RegionHistory) Send(o *RegionOp, at *region) func(value int64, applied bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +132,8 @@ func (h *RegionHistory) Send(o *RegionOp, at *region) func(value int64, applied 
 			h.again++
 		}
 		if applied && (value <= least || value > c.most) {
-			h.w.Fail("%s %s is applied as %d by %s, which had answered %d others before; regions may have applied %d", o.Key, o.ID, value, at, least, c.most)
+			h.w.Fail("%s %s is applied as %d by %s, which had answered %d others before; regions may have "+
+				"applied %d", o.Key, o.ID, value, at, least, c.most)
 		}
 		h.note(o, "%s says %d (applied %v)", at, value, applied)
 		h.take(o, at, &before, value, applied)
@@ -146,9 +151,11 @@ func (h *RegionHistory) take(o *RegionOp, at *region, before *regionAnswers, val
 		a.applied = true
 		o.told = append(o.told, value)
 	case !slices.Contains(o.told, value) && o.open == 0:
-		h.w.Fail("%s %s is answered %d by %s, and no region has said so when it applied it: %q", o.Key, o.ID, value, at, o.past)
+		h.w.Fail("%s %s is answered %d by %s, and no region has said so when it applied it: %q", o.Key, o.ID,
+			value, at, o.past)
 	case last > 0 && slices.Contains(before.values[:last], value) && len(o.at) < 3:
-		h.w.Fail("%s %s is answered %d by %s, which has answered %v before: %q", o.Key, o.ID, value, at, before.values, o.past)
+		h.w.Fail("%s %s is answered %d by %s, which has answered %v before: %q", o.Key, o.ID, value, at,
+			before.values, o.past)
 	}
 	if !slices.Contains(a.values, value) {
 		a.values = append(a.values, value)
@@ -166,13 +173,14 @@ func (h *RegionHistory) Read(key string, at *region) func(value int64) {
 		defer h.mu.Unlock()
 		h.reads++
 		if value < least || value > c.most {
-			h.w.Fail("%s is read as %d in %s, which had answered %d operations before; regions may have applied %d", key, value, at, least, c.most)
+			h.w.Fail("%s is read as %d in %s, which had answered %d operations before; regions may have "+
+				"applied %d", key, value, at, least, c.most)
 		}
 	}
 }
 
-// Inherit notes that other regions have all that a region has counted: what it has applied, and no other one, of which it
-// would be now.
+// Inherit notes that other regions have all that a region has counted: what it has applied, and no
+// other one, of which it would be now.
 func (h *RegionHistory) Inherit(from *region, others []*region) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,7 +194,8 @@ func (h *RegionHistory) Inherit(from *region, others []*region) {
 	}
 }
 
-// Counts returns how many answers there were, how many of them to operations that were sent again, and how many reads.
+// Counts returns how many answers there were, how many of them to operations that were sent again,
+// and how many reads.
 func (h *RegionHistory) Counts() (answered, again, reads int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,8 +223,8 @@ func (h *RegionHistory) Doubt(key string) {
 	h.counter(key).doubted = true
 }
 
-// Lost notes that a region is lost, and with it what it has told nobody. All operations are sent again in the end, but for
-// those that regions forget, and those that go to one region only.
+// Lost notes that a region is lost, and with it what it has told nobody. All operations are sent
+// again in the end, but for those that regions forget, and those that go to one region only.
 func (h *RegionHistory) Lost() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,8 +233,8 @@ func (h *RegionHistory) Lost() {
 	}
 }
 
-// Totals returns the values of counters once all operations have been answered and all regions have heard of them, as far
-// as that is known: how many operations each has.
+// Totals returns the values of counters once all operations have been answered and all regions have
+// heard of them, as far as that is known: how many operations each has.
 func (h *RegionHistory) Totals() map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -244,7 +253,8 @@ func (h *RegionHistory) Totals() map[string]int64 {
 func (h *RegionHistory) Last(o *RegionOp, value int64, others []int64) {
 	for _, other := range others {
 		if other != value {
-			h.w.Fail("%s %s is answered %d by a region, and %d by another one, although they agree: %q", o.Key, o.ID, value, other, o.past)
+			h.w.Fail("%s %s is answered %d by a region, and %d by another one, although they agree: %q",
+				o.Key, o.ID, value, other, o.past)
 		}
 	}
 }

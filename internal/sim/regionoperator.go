@@ -57,8 +57,8 @@ func (o regionOperator) status(m *Machine) (st regions.NodeStatus, err error) {
 	return st, err
 }
 
-// readers returns the machines of a region that read the others, and what they say: a server that stands alone, or the
-// leaders of all shards.
+// readers returns the machines of a region that read the others, and what they say: a server that
+// stands alone, or the leaders of all shards.
 func (o regionOperator) readers(at *region) (map[*Machine]regions.NodeStatus, error) {
 	all, failed := make(map[*Machine]regions.NodeStatus), error(nil)
 	for _, m := range at.machines {
@@ -91,8 +91,8 @@ func (o regionOperator) describe() {
 	}
 }
 
-// add makes servers the next region. As `fbfkv region join` does, it may wait until the others read each other, and the next
-// one has all of them, so they know it.
+// add makes servers the next region. As `fbfkv region join` does, it may wait until the others read
+// each other, and the next one has all of them, so they know it.
 func (o regionOperator) add(r *region, waits bool) bool {
 	s := o.s
 	others := s.living()
@@ -100,30 +100,31 @@ func (o regionOperator) add(r *region, waits bool) bool {
 		r.load.Prepare()
 	}
 	m := r.machines[0]
-	ok := s.w.Failure() == "" && o.insist(fmt.Sprintf("machine %d is the region %s", m.Index(), r), func() error {
-		if len(others) == 0 {
-			_, err := o.ask(m, "CREATE", r.name, m.Address(clientPort))
+	ok := s.w.Failure() == "" &&
+		o.insist(fmt.Sprintf("machine %d is the region %s", m.Index(), r), func() error {
+			if len(others) == 0 {
+				_, err := o.ask(m, "CREATE", r.name, m.Address(clientPort))
+				return err
+			}
+			st, err := o.status(m)
+			if err == nil && !st.Member && waits {
+				err = o.wellRead(others...)
+			}
+			if err != nil || st.Member {
+				return err
+			}
+			a := st.Admission
+			a.Name, a.Address = r.name, m.Address(clientPort)
+			request, err := json.Marshal(a)
+			if err != nil {
+				return err
+			}
+			set, err := o.decide(others[0], "ADMIT", string(request))
+			if err == nil {
+				_, err = o.ask(m, "JOIN", set)
+			}
 			return err
-		}
-		st, err := o.status(m)
-		if err == nil && !st.Member && waits {
-			err = o.wellRead(others...)
-		}
-		if err != nil || st.Member {
-			return err
-		}
-		a := st.Admission
-		a.Name, a.Address = r.name, m.Address(clientPort)
-		request, err := json.Marshal(a)
-		if err != nil {
-			return err
-		}
-		set, err := o.decide(others[0], "ADMIT", string(request))
-		if err == nil {
-			_, err = o.ask(m, "JOIN", set)
-		}
-		return err
-	})
+		})
 	if ok {
 		s.mu.Lock()
 		s.regions = append(s.regions, r)
@@ -150,7 +151,8 @@ func (o regionOperator) wellRead(some ...*region) error {
 	return nil
 }
 
-// inherited returns an error unless the heir of a removed region has all that others know of it, as all of them say.
+// inherited returns an error unless the heir of a removed region has all that others know of it, as
+// all of them say.
 func (o regionOperator) inherited(name string) error {
 	for _, at := range o.s.living() {
 		all, err := o.readers(at)
@@ -158,7 +160,9 @@ func (o regionOperator) inherited(name string) error {
 			return err
 		}
 		for _, st := range all {
-			if !slices.ContainsFunc(st.Removals, func(r regions.RemovalStatus) bool { return r.Name == name && r.Done }) {
+			if !slices.ContainsFunc(st.Removals, func(r regions.RemovalStatus) bool {
+				return r.Name == name && r.Done
+			}) {
 				return fmt.Errorf("%s does not say that %s is inherited", at, name)
 			}
 		}
@@ -190,7 +194,8 @@ func (o regionOperator) resume() (err error) {
 	return err
 }
 
-// verify compares a region with the others. It fails the world if they differ, and returns what could not be compared.
+// verify compares a region with the others. It fails the world if they differ, and returns what
+// could not be compared.
 func (o regionOperator) verify(at *region) error {
 	all, err := o.readers(at)
 	if err != nil {
@@ -226,7 +231,8 @@ func (o regionOperator) well(at *region) error {
 	return err
 }
 
-// drain lets a region refuse writes until the others have all that it has done, as far as nothing makes it serve again.
+// drain lets a region refuse writes until the others have all that it has done, as far as nothing
+// makes it serve again.
 func (o regionOperator) drain(r *region) (drained bool) {
 	told, lives := make(map[*Machine]map[uint16]uint64), make(map[*Machine]*Life)
 	o.insist(fmt.Sprint("the others have all of ", r), func() error {
@@ -263,7 +269,8 @@ func (o regionOperator) drain(r *region) (drained bool) {
 	for m, l := range lives {
 		drained = drained && m.Life() == l
 	}
-	return drained && r.cluster == nil // another leader of a shard does not know: REGIONS.md 9.8, of the issue "regions"
+	// another leader of a shard does not know: REGIONS.md 9.8, of the issue "regions"
+	return drained && r.cluster == nil
 }
 
 // behind returns an error unless a region has taken another one's log up to some sequences.

@@ -24,9 +24,10 @@ const (
 	maxRegions = 14
 )
 
-// regionsWorld is the scenario of regions: servers that stand alone replicate to each other, and one of the regions may be
-// a cluster. Clients send each operation to any region, again after a timeout, and elsewhere. Everything goes the way it
-// goes for users: regions are made and changed by REGION, as `fbfkv region` does it.
+// regionsWorld is the scenario of regions: servers that stand alone replicate to each other, and
+// one of the regions may be a cluster. Clients send each operation to any region, again after a
+// timeout, and elsewhere. Everything goes the way it goes for users: regions are made and changed
+// by REGION, as `fbfkv region` does it.
 type regionsWorld struct {
 	w       *World
 	load    *Workload // only for what it makes of replies
@@ -53,7 +54,8 @@ type region struct {
 	name     string
 	machines []*Machine
 	cluster  *clusterWorld // nil: a server that stands alone
-	// load is what a client does in this region only. So it knows exactly what its counters are, and the others must show it.
+	// load is what a client does in this region only. So it knows exactly what its counters are,
+	// and the others must show it.
 	load    *Workload
 	running sync.WaitGroup // that client
 }
@@ -63,9 +65,11 @@ func (r *region) String() string { return r.name }
 // RunRegions runs the scenario of regions, in a bubble. With shards, the first region is a cluster.
 func RunRegions(o Options) Result {
 	w := o.world()
-	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, drainers: make(map[string]*region), load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
+	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, drainers: make(map[string]*region),
+		load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
 	s.found()
-	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target, Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
+	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target,
+		Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
 	s.nemesis.Only(o.Only)
 	if o.Swarm {
 		s.nemesis.Swarm()
@@ -110,7 +114,8 @@ func (s *regionsWorld) rest() {
 	s.ended.Store(true)
 	s.running.Wait()
 	add := func(answered, again, reads int) {
-		s.result.Answered, s.result.AnsweredAgain, s.result.Read = s.result.Answered+answered, s.result.AnsweredAgain+again, s.result.Read+reads
+		s.result.Answered, s.result.AnsweredAgain = s.result.Answered+answered, s.result.AnsweredAgain+again
+		s.result.Read = s.result.Read + reads
 	}
 	for _, r := range s.living() {
 		r.rest()
@@ -125,8 +130,8 @@ func (r *region) rest() {
 	r.running.Wait()
 }
 
-// boot starts a server that stands alone. Regions need not have the same number of partitions. One whose disk has failed
-// refuses writes until somebody starts it again.
+// boot starts a server that stands alone. Regions need not have the same number of partitions. One
+// whose disk has failed refuses writes until somebody starts it again.
 func (s *regionsWorld) boot(l *Life) (Process, error) {
 	l.Failed = func() {
 		time.AfterFunc(s.w.Mean(2*time.Second), func() {
@@ -159,7 +164,9 @@ func (s *regionsWorld) found() {
 	for _, a := range s.living() { // they are far from each other
 		for _, b := range s.living() {
 			if s.w.Chance(0.5) {
-				each(a, b, func(from, to *Machine) { s.w.Network.Slow(from, to, s.w.Mean(40*time.Millisecond)) })
+				each(a, b, func(from, to *Machine) {
+					s.w.Network.Slow(from, to, s.w.Mean(40*time.Millisecond))
+				})
 			}
 		}
 	}
@@ -183,7 +190,9 @@ func (s *regionsWorld) build(shards int) *region {
 		m.TurnClock(ahead)
 		m.Start()
 	}
-	r.load = &Workload{World: s.w, History: NewHistory(s.w), Keys: regionKeys, Connect: func() Sender { return newRouter(s.w, r.machines) },
+	r.load = &Workload{World: s.w, History: NewHistory(s.w), Keys: regionKeys, Connect: func() Sender {
+		return newRouter(s.w, r.machines)
+	},
 		Refusal: s.load.Refusal, Suffix: "@" + r.name}
 	share := 1.0
 	if s.options.Swarm {
@@ -242,8 +251,10 @@ func (c *regionClient) pick() *region {
 	return all[c.rng.IntN(len(all))]
 }
 
-// do sends a command to a region, and reports whether it was answered; refused: it was certainly not carried out.
-func (c *regionClient) do(at *region, key string, patience time.Duration, words ...string) (reply any, ok, refused bool) {
+// do sends a command to a region, and reports whether it was answered; refused: it was certainly
+// not carried out.
+func (c *regionClient) do(at *region, key string, patience time.Duration, words ...string) (reply any, ok,
+	refused bool) {
 	if c.senders[at] == nil {
 		c.senders[at] = newRouter(c.w, at.machines)
 	}
@@ -397,12 +408,13 @@ func (s *regionsWorld) soothe() {
 	}
 	for from, o := range marks {
 		for _, at := range s.living() {
-			s.await(time.Minute, fmt.Sprint(at, " shows what ", from, " did after all faults ended"), func() error {
-				if n := c.read(o.Key, at); n != 1 {
-					return fmt.Errorf("it shows %d", n)
-				}
-				return nil
-			})
+			s.await(time.Minute, fmt.Sprint(at, " shows what ", from, " did after all faults ended"),
+				func() error {
+					if n := c.read(o.Key, at); n != 1 {
+						return fmt.Errorf("it shows %d", n)
+					}
+					return nil
+				})
 		}
 	}
 }

@@ -9,14 +9,18 @@ import (
 
 // Counters of all regions that are not only counted. Their names begin with this and a colon.
 const (
-	// drainedKey: one region hands out what the counter has, and deletes it (GETDEL). An operation is sent to one region only
-	// until that answers, since a twin that was drained counts twice: REGIONS.md 9.6, of the issue "regions".
+	// drainedKey: one region hands out what the counter has, and deletes it (GETDEL). An operation
+	// is sent to one region only until that answers, since a twin that was drained counts twice:
+	// REGIONS.md 9.6, of the issue "regions".
 	drainedKey = "drained"
-	// expiringKey: each increment of the counter has an expiry, so that all regions have deleted it in the end.
+	// expiringKey: each increment of the counter has an expiry, so that all regions have deleted it
+	// in the end.
 	expiringKey = "expiring"
-	// briefKey: regions forget operations after briefWindow, and what two of them have applied still counts once.
+	// briefKey: regions forget operations after briefWindow, and what two of them have applied
+	// still counts once.
 	briefKey = "brief"
-	// looseKey: clients do to the counter what they like in any region, and all regions show the same in the end.
+	// looseKey: clients do to the counter what they like in any region, and all regions show the
+	// same in the end.
 	looseKey = "loose"
 
 	looseCounters = 6
@@ -91,8 +95,10 @@ func (c *regionClient) brief(other *regionClient, id string) {
 func (c *regionClient) loosely(id string) {
 	key := fmt.Sprint(looseKey, ":", c.rng.IntN(looseCounters))
 	n := strconv.Itoa(1 + c.rng.IntN(3000))
-	all := [][]string{{"SET", key, n}, {"DEL", key}, {"GETDEL", key}, {"PEXPIRE", key, n}, {"PEXPIRE", key, "86400000"}, {"PERSIST", key},
-		{"INCRBY", key, n}, {"SET", key, n, "PX", n}, {"CINCRBY", key, id, n}, {"CINCRBY", key, id, n, "PX", n}}
+	all := [][]string{{"SET", key, n}, {"DEL", key}, {"GETDEL", key}, {"PEXPIRE", key, n}, {"PEXPIRE", key,
+		"86400000"}, {"PERSIST", key},
+		{"INCRBY", key, n}, {"SET", key, n, "PX", n}, {"CINCRBY", key, id, n},
+		{"CINCRBY", key, id, n, "PX", n}}
 	words := all[c.rng.IntN(len(all))]
 	for range 1 + c.rng.IntN(2) {
 		c.do(c.pick(), key, time.Second, words...)
@@ -117,7 +123,8 @@ func (c *regionClient) alike(all []Fact) error {
 				f.Answer = fmt.Sprint(reply)
 			}
 			if !ok || fmt.Sprint(reply) != f.Answer {
-				return fmt.Errorf("%s answers %q with %v, and another one with %s", at, f.Query, reply, f.Answer)
+				return fmt.Errorf("%s answers %q with %v, and another one with %s", at, f.Query, reply,
+					f.Answer)
 			}
 		}
 	}

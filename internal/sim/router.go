@@ -19,7 +19,8 @@ func newRouter(w *World, machines []*Machine) *router {
 }
 
 // Send implements Sender.
-func (r *router) Send(key string, patience time.Duration, commands ...[]string) (replies []any, from string, err error) {
+func (r *router) Send(key string, patience time.Duration, commands ...[]string) (replies []any, from string,
+	err error) {
 	to := r.at[key]
 	if to == "" {
 		to = r.machines[r.w.Intn(len(r.machines))].Address(clientPort)

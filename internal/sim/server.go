@@ -21,8 +21,8 @@ const (
 	clusterPort = 17001
 )
 
-// bootServer starts the whole server, as the program does, on what the machine's disk holds. A scenario may change settings,
-// and the options of the store; nil: it does not.
+// bootServer starts the whole server, as the program does, on what the machine's disk holds. A
+// scenario may change settings, and the options of the store; nil: it does not.
 func bootServer(l *Life, change func(*server.Config), tune func(*store.Options)) (Process, error) {
 	m, started := l.Machine, time.Now()
 	config := server.DefaultConfig()
@@ -39,7 +39,8 @@ func bootServer(l *Life, change func(*server.Config), tune func(*store.Options))
 		Exit: func(status int) { l.Exit(fmt.Errorf("exit status %d", status)) },
 		TuneStore: func(o *store.Options) {
 			o.Fatal = l.Exit
-			o.SnapshotInterval, o.LogFileSize, o.MaxLogBytes, o.MinFreeDisk = m.World.Between(500*time.Millisecond, 4*time.Second), 256<<10, 2<<20, 4<<20
+			o.SnapshotInterval, o.LogFileSize = m.World.Between(500*time.Millisecond, 4*time.Second), 256<<10
+			o.MaxLogBytes, o.MinFreeDisk = 2<<20, 4<<20
 			o.RecordMemory, o.HotCounters, o.BlockCache = 64<<10, 16, 1<<20
 			o.Clock = func() (wall, running int64) { return m.Clock(), time.Since(started).Milliseconds() }
 			if tune != nil {
@@ -55,7 +56,8 @@ func bootServer(l *Life, change func(*server.Config), tune func(*store.Options))
 	if err != nil {
 		return nil, err
 	}
-	s := server.New(server.Options{Store: n.Store(), Config: config, Users: users, Cluster: n.Cluster(), Regions: n.Regions(),
+	s := server.New(server.Options{Store: n.Store(), Config: config, Users: users, Cluster: n.Cluster(),
+		Regions: n.Regions(),
 		Version: o.Version, Logger: o.Logger, Fatal: l.Exit, Dedicated: true})
 	p := &serverProcess{Node: n, server: s, life: l, served: make(chan struct{})}
 	n.Attach(s, func() {
@@ -127,10 +129,11 @@ func (s lines) Write(b []byte) (int, error) {
 
 // logger returns the logger of a process, without times: the log of the run has virtual ones.
 func (l *Life) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(lines{l}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+	return slog.New(slog.NewTextHandler(lines{l},
+		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+				return slog.Attr{}
+			}
+			return a
+		}}))
 }

@@ -22,17 +22,18 @@ import (
 )
 
 var (
-	scenario = flag.String("sim.scenario", "", "cluster, regions, or regioncluster: one of the regions is a cluster; TestSeeds: one after the other")
-	seed     = flag.Uint64("sim.seed", 0, "run the world of this seed, and end the process")
-	faults   = flag.Int("sim.faults", max(10, 40/raced.Slowdown), "how many faults strike")
-	every    = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
-	only     = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
-	work     = flag.String("sim.work", "", "what clients do, separated by commas, and not everything")
-	shards   = flag.Int("sim.shards", 1, "how many shards of three nodes a cluster has")
-	swarm    = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
-	trace    = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
-	worlds   = flag.Int("sim.worlds", 3, "how many worlds TestSeeds runs")
-	keep     = flag.String("sim.log", "", "a file that gets the log of a world that fails")
+	scenario = flag.String("sim.scenario", "", "cluster, regions, or regioncluster: one of the regions is "+
+		"a cluster; TestSeeds: one after the other")
+	seed   = flag.Uint64("sim.seed", 0, "run the world of this seed, and end the process")
+	faults = flag.Int("sim.faults", max(10, 40/raced.Slowdown), "how many faults strike")
+	every  = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
+	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
+	work   = flag.String("sim.work", "", "what clients do, separated by commas, and not everything")
+	shards = flag.Int("sim.shards", 1, "how many shards of three nodes a cluster has")
+	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
+	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
+	worlds = flag.Int("sim.worlds", 3, "how many worlds TestSeeds runs")
+	keep   = flag.String("sim.log", "", "a file that gets the log of a world that fails")
 )
 
 // TestWorld runs one world and ends the process: one that has run a world can run no other.
@@ -41,7 +42,8 @@ func TestWorld(t *testing.T) {
 		t.Skip("no -sim.seed")
 	}
 	cryptotest.SetGlobalRandom(t, *seed)
-	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Work: *work, Swarm: *swarm, Shards: *shards}
+	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Work: *work, Swarm: *swarm,
+		Shards: *shards}
 	if *trace {
 		o.Log = os.Stderr
 	}
@@ -62,7 +64,8 @@ func TestWorld(t *testing.T) {
 		case end := <-end:
 			end()
 		case stacks := <-frozen():
-			begun.Load().Fail("frozen: all goroutines wait, and one of them for a mutex, for which virtual time stands still")
+			begun.Load().Fail("frozen: all goroutines wait, and one of them for a mutex, for which " +
+				"virtual time stands still")
 			report(Result{World: begun.Load()}, 0, time.Since(began), stacks)
 		}
 	}()
@@ -83,8 +86,9 @@ func TestWorld(t *testing.T) {
 // begun is the world that runs.
 var begun atomic.Pointer[World]
 
-// frozen gets the stacks of all goroutines once those of the bubble have waited for long, without virtual time: one waits for a mutex that
-// another one holds while it waits for time. A busy machine is none of that: its goroutines would run if they could.
+// frozen gets the stacks of all goroutines once those of the bubble have waited for long, without
+// virtual time: one waits for a mutex that another one holds while it waits for time. A busy
+// machine is none of that: its goroutines would run if they could.
 func frozen() <-chan []byte {
 	found := make(chan []byte, 1)
 	go func() {
@@ -120,13 +124,16 @@ func TestSeeds(t *testing.T) {
 			if i%4 == 3 {
 				shards = 3
 			}
-			args := []string{"-sim.scenario", kind, "-sim.seed", strconv.FormatUint(rand.Uint64N(1<<40), 10), "-sim.faults", strconv.Itoa(*faults),
-				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.work", *work, "-sim.swarm=" + strconv.FormatBool(i%2 == 1)}
+			args := []string{"-sim.scenario", kind, "-sim.seed", strconv.FormatUint(rand.Uint64N(1<<40), 10),
+				"-sim.faults", strconv.Itoa(*faults),
+				"-sim.shards", strconv.Itoa(shards), "-sim.only", *only, "-sim.work", *work, "-sim.swarm=" +
+					strconv.FormatBool(i%2 == 1)}
 			limit := time.Duration(0)
 			if end, ok := t.Deadline(); ok { // a busy machine is no failure before that of all tests
 				limit = time.Until(end) - 5*time.Second
 			}
-			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$", "-test.timeout", limit.String())...).CombinedOutput(); err != nil {
+			if out, err := exec.Command(self, append(args, "-test.run", "^TestWorld$", "-test.timeout",
+				limit.String())...).CombinedOutput(); err != nil {
 				t.Errorf("%v fails: %v\n%.4000s", args, err, out)
 			}
 		})
@@ -139,8 +146,10 @@ func report(r Result, virtual, real time.Duration, stacks []byte) {
 	if f := r.World.Failure(); f != "" {
 		result = "FAILURE " + f
 	}
-	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d work=%s kinds=%s\n%s\n",
-		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Work, r.Kinds, result)
+	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d work=%s "+
+		"kinds=%s\n%s\n",
+		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Work,
+		r.Kinds, result)
 	pprof.StopCPUProfile() // of -test.cpuprofile, which the end of the process would leave empty
 	if result == "ok" {
 		os.Exit(0)

@@ -57,7 +57,8 @@ func (b *sketchBook) filter(key string) *filterPage {
 	}
 	f := b.filters[key]
 	if f == nil {
-		f = &filterPage{sent: make(map[string]int), new: make(map[string]*filterAdd), known: make(map[string]bool), claimed: make(map[string]bool)}
+		f = &filterPage{sent: make(map[string]int), new: make(map[string]*filterAdd),
+			known: make(map[string]bool), claimed: make(map[string]bool)}
 		b.filters[key] = f
 	}
 	return f
@@ -201,7 +202,8 @@ func (u *user) addToFilter() {
 	defer b.mu.Unlock()
 	there, _ := reply.([]any)
 	for i, item := range items {
-		if len(there) != len(items) || known[i] && there[i] != int64(1) || f.sent[item] == 0 && there[i] != int64(0) {
+		if len(there) != len(items) || known[i] && there[i] != int64(1) || f.sent[item] == 0 &&
+			there[i] != int64(0) {
 			u.World.Fail("%s is to have %q (%v were added) and %s answers %v", key, items, known, from, reply)
 			return
 		}
@@ -270,7 +272,8 @@ func (a *sketchCount) sending(l *Workload) func(reply any, from string) bool {
 }
 
 // judge fails the world unless estimates are right: not below what was known when they were asked for.
-func (k *sketchPage) judge(w *World, what string, items []string, least map[string]int64, reply any, from string) {
+func (k *sketchPage) judge(w *World, what string, items []string, least map[string]int64, reply any,
+	from string) {
 	estimates, _ := reply.([]any)
 	for i, item := range items {
 		n := int64(-1)
@@ -278,7 +281,8 @@ func (k *sketchPage) judge(w *World, what string, items []string, least map[stri
 			n, _ = estimates[i].(int64)
 		}
 		if n < least[item] || n > k.sent[item] {
-			w.Fail("%s is answered %v by %s, of items %q; of %s %d were answered before, and %d ever sent", what, reply, from, items, item, least[item], k.sent[item])
+			w.Fail("%s is answered %v by %s, of items %q; of %s %d were answered before, and %d ever sent",
+				what, reply, from, items, item, least[item], k.sent[item])
 			return
 		}
 	}
@@ -318,13 +322,17 @@ func (u *user) countInSketch() {
 	counts := u.someCounts()
 	switch u.rng.IntN(6) {
 	case 0:
-		u.estimate(key, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 { return k.least })
+		u.estimate(key, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 {
+			return k.least
+		})
 	case 1:
 		if !u.make("CMS.INITBYDIM", sum, sketchWidth, sketchDepth) {
 			return
 		}
 		u.merge(u, key, sum)
-		u.estimate(sum, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 { return k.merged })
+		u.estimate(sum, slices.Sorted(maps.Keys(counts)), func(k *sketchPage) map[string]int64 {
+			return k.merged
+		})
 	default:
 		u.request(&sketchCount{key: key, id: u.id(), counts: counts})
 	}
@@ -368,7 +376,9 @@ func (l *Workload) merge(s Sender, from, to string) bool {
 func (b *sketchBook) finish(l *Workload, s Sender) {
 	for key, k := range b.sketches {
 		if len(k.merged) > 0 {
-			l.mustEnd(fmt.Sprintf("CMS.MERGE %ssum 1 %s", key, key), func() bool { return l.merge(s, key, key+"sum") })
+			l.mustEnd(fmt.Sprintf("CMS.MERGE %ssum 1 %s", key, key), func() bool {
+				return l.merge(s, key, key+"sum")
+			})
 		}
 	}
 	for key, f := range b.filters {
@@ -399,7 +409,8 @@ func (b *sketchBook) facts() (all []Fact) {
 			continue
 		}
 		ones := strings.TrimSuffix(strings.Repeat("1 ", len(items)), " ")
-		all = append(all, Fact{[]string{"BF.CARD", key}, fmt.Sprint(len(f.sent))}, Fact{[]string{"BF.EXISTS", key, "none"}, "0"},
+		all = append(all, Fact{[]string{"BF.CARD", key}, fmt.Sprint(len(f.sent))},
+			Fact{[]string{"BF.EXISTS", key, "none"}, "0"},
 			Fact{append([]string{"BF.MEXISTS", key}, items...), "[" + ones + "]"})
 	}
 	for _, key := range slices.Sorted(maps.Keys(b.sketches)) {
@@ -421,7 +432,8 @@ func (b *sketchBook) facts() (all []Fact) {
 			words[1] = key
 			all = append(all, Fact{words, fmt.Sprint(counts)})
 			if windowed, _ := sketchKey(0); i > 0 || key != windowed {
-				all = append(all, Fact{[]string{"CMS.INFO", key}, fmt.Sprintf("[width %s depth %s count %d]", sketchWidth, sketchDepth, sum)})
+				all = append(all, Fact{[]string{"CMS.INFO", key},
+					fmt.Sprintf("[width %s depth %s count %d]", sketchWidth, sketchDepth, sum)})
 			}
 		}
 	}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Tables of the workload, beside the default one, whose window is longer than any world. The keys of a table begin with
-// its name and a colon.
+// Tables of the workload, beside the default one, whose window is longer than any world. The keys
+// of a table begin with its name and a colon.
 const (
 	approxTable = "approx" // its window is as long, and it is so seldom wrong that its counters are exact
 	shortTable  = "short"  // its window is shortWindow
 	roughTable  = "rough"  // the same, and its operations are not recorded
 	shortWindow = time.Minute
-	// retryFor is for how long an operation in a short window is sent again after it was sent first. What is under way
-	// then has until the window's end to arrive.
+	// retryFor is for how long an operation in a short window is sent again after it was sent
+	// first. What is under way then has until the window's end to arrive.
 	retryFor = 30 * time.Second
 	// tableCounters is how many counters each of them has.
 	tableCounters = 8
@@ -23,10 +23,12 @@ const (
 // prepare are the commands that make the tables. They may be sent again.
 var prepare = [][]string{
 	{"CTABLE", "ALTER", "default", "WINDOW", "1d"},
-	{"CTABLE", "CREATE", approxTable, "PREFIX", approxTable + ":", "MODE", "APPROX", "WINDOW", "1d", "ERROR", "0.000000001"},
+	{"CTABLE", "CREATE", approxTable, "PREFIX", approxTable + ":", "MODE", "APPROX", "WINDOW", "1d", "ERROR",
+		"0.000000001"},
 	{"CTABLE", "CREATE", shortTable, "PREFIX", shortTable + ":", "WINDOW", "1m"},
 	{"CTABLE", "CREATE", briefKey, "PREFIX", briefKey + ":", "WINDOW", briefWindow.String()},
-	{"CTABLE", "CREATE", roughTable, "PREFIX", roughTable + ":", "MODE", "APPROX", "WINDOW", "1m", "ERROR", "0.000000001"},
+	{"CTABLE", "CREATE", roughTable, "PREFIX", roughTable + ":", "MODE", "APPROX", "WINDOW", "1m", "ERROR",
+		"0.000000001"},
 }
 
 // Prepare makes the tables, before any client runs.
@@ -78,13 +80,17 @@ type briefOp struct {
 	op    *Op
 }
 
-// tableChanges are done to the tables while clients work. None of them makes an operation forgotten before its time: keys
-// that change their table are still looked up in the former one.
+// tableChanges are done to the tables while clients work. None of them makes an operation forgotten
+// before its time: keys that change their table are still looked up in the former one.
 var tableChanges = []string{
-	"ALTER default WINDOW 2d", "ALTER default WINDOW 1d", "ALTER default ERROR 0.01", "ALTER default ERROR 0.001", "ALTER default CAPACITY 5000",
-	"CREATE ones PREFIX k1 WINDOW 1d", "DROP ones", "ALTER ones ERROR 0.01", "CREATE tens PREFIX k10 WINDOW 1d", "DROP tens",
-	"CREATE groups PREFIX {g WINDOW 1d", "DROP groups", "CREATE hots PREFIX hot WINDOW 1d", "DROP hots", "ALTER hots PAST 3",
-	"CREATE lost PREFIX nothing MODE APPROX", "DROP lost", "ALTER lost WINDOW 3m", "CREATE few PREFIX short:1 WINDOW 1m", "DROP few",
+	"ALTER default WINDOW 2d", "ALTER default WINDOW 1d", "ALTER default ERROR 0.01",
+	"ALTER default ERROR 0.001", "ALTER default CAPACITY 5000",
+	"CREATE ones PREFIX k1 WINDOW 1d", "DROP ones", "ALTER ones ERROR 0.01",
+	"CREATE tens PREFIX k10 WINDOW 1d", "DROP tens",
+	"CREATE groups PREFIX {g WINDOW 1d", "DROP groups", "CREATE hots PREFIX hot WINDOW 1d", "DROP hots",
+	"ALTER hots PAST 3",
+	"CREATE lost PREFIX nothing MODE APPROX", "DROP lost", "ALTER lost WINDOW 3m",
+	"CREATE few PREFIX short:1 WINDOW 1m", "DROP few",
 	"CREATE blooms PREFIX bf1 WINDOW 1d", "DROP blooms", "CREATE cells PREFIX {cms1 WINDOW 1d", "DROP cells",
 }
 
@@ -95,7 +101,8 @@ func (u *user) changeTables() {
 	if len(replies) == 0 {
 		return
 	}
-	for _, known := range []string{"table or prefix exists", "no such table", "too many tables"} { // whoever asks again may be late
+	// whoever asks again may be late
+	for _, known := range []string{"table or prefix exists", "no such table", "too many tables"} {
 		if strings.Contains(fmt.Sprint(replies[0]), known) {
 			return
 		}

@@ -59,7 +59,8 @@ func (g *group) send(l *Workload, s Sender, patience time.Duration) bool {
 	return complete && l.whole(g, commands, replies[len(replies)-1], from)
 }
 
-// pipeline sends operations of one slot once, in one write, and reports whether all of them have been answered.
+// pipeline sends operations of one slot once, in one write, and reports whether all of them have
+// been answered.
 func (l *Workload) pipeline(s Sender, ops []*Op, patience time.Duration) bool {
 	commands := make([][]string, len(ops))
 	for i, o := range ops {
@@ -129,7 +130,8 @@ func (l *Workload) whole(g *group, commands [][]string, reply any, from string) 
 	return refused == 0
 }
 
-// inOrder fails the world unless operations that were applied in one step have answers that follow each other.
+// inOrder fails the world unless operations that were applied in one step have answers that follow
+// each other.
 func (l *Workload) inOrder(ops []*Op, from string) {
 	last := make(map[string]int64)
 	for _, o := range ops {

@@ -13,20 +13,22 @@ import (
 
 // Sender sends commands to the servers of a scenario, wherever they are. It is used by one goroutine.
 type Sender interface {
-	// Send sends commands about the keys of one slot, of which key is one, in one write. It returns the replies that came,
-	// in the order of the commands, and the address of the server. A reply that is a replyError is the server's. After an
-	// error nobody knows which of the commands without a reply were carried out.
+	// Send sends commands about the keys of one slot, of which key is one, in one write. It returns
+	// the replies that came, in the order of the commands, and the address of the server. A reply
+	// that is a replyError is the server's. After an error nobody knows which of the commands
+	// without a reply were carried out.
 	Send(key string, patience time.Duration, commands ...[]string) (replies []any, from string, err error)
 }
 
-// Workload is what the clients of a scenario do, whatever its servers are: they increment and read counters, and send
-// again what was not answered. Its methods are safe for concurrent use.
+// Workload is what the clients of a scenario do, whatever its servers are: they increment and read
+// counters, and send again what was not answered. Its methods are safe for concurrent use.
 type Workload struct {
 	World   *World
 	History *History
 	Keys    int           // how many counters there are
 	Connect func() Sender // returns a client's connections
-	Refusal string        // another code of errors by which servers may refuse a command for a while; "": none
+	// another code of errors by which servers may refuse a command for a while; "": none
+	Refusal string
 	// Suffix is behind the name of each counter of an EXACT table, so that no other workload has it.
 	Suffix string
 
@@ -95,7 +97,8 @@ var activities = []activity{
 	{"own", 2, (*user).own},
 }
 
-// Choose says what clients do: what is named, separated by commas. Empty: each with probability p, but for one.
+// Choose says what clients do: what is named, separated by commas. Empty: each with probability p,
+// but for one.
 func (l *Workload) Choose(names string, p float64, but string) {
 	for i, a := range activities {
 		if a.name == but {
@@ -121,7 +124,8 @@ func (l *Workload) End() { l.ended.Store(true) }
 
 // anew returns a workload that does the same with servers that have forgotten everything.
 func (l *Workload) anew() *Workload {
-	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect, Refusal: l.Refusal, Suffix: l.Suffix, activities: l.activities}
+	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect,
+		Refusal: l.Refusal, Suffix: l.Suffix, activities: l.activities}
 }
 
 func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
@@ -130,7 +134,8 @@ func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "
 func (l *Workload) key(i int) string { return fmt.Sprint("k", i%l.Keys, l.Suffix) }
 
 // Do sends one command, and reports whether it was answered.
-func (l *Workload) Do(s Sender, key string, patience time.Duration, words ...string) (reply any, from string, ok bool) {
+func (l *Workload) Do(s Sender, key string, patience time.Duration, words ...string) (reply any, from string,
+	ok bool) {
 	replies, from, _ := s.Send(key, patience, words)
 	if len(replies) == 0 || !l.settled(words, replies[0], from) {
 		return nil, from, false
@@ -138,7 +143,8 @@ func (l *Workload) Do(s Sender, key string, patience time.Duration, words ...str
 	return replies[0], from, true
 }
 
-// settled reports whether a reply is an answer. It fails the world if the reply is an error that no fault explains.
+// settled reports whether a reply is an answer. It fails the world if the reply is an error that no
+// fault explains.
 func (l *Workload) settled(words []string, reply any, from string) bool {
 	var refused replyError
 	if err, is := reply.(error); !is || !errors.As(err, &refused) {
@@ -149,7 +155,8 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", l.Refusal:
 		return false
 	case "UNKNOWN": // it has no opid
-		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE", "PERSIST", "SET", "GETDEL", "PEXPIREAT", "INCRBY"}, words[0]) {
+		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE",
+			"PERSIST", "SET", "GETDEL", "PEXPIREAT", "INCRBY"}, words[0]) {
 			return false
 		}
 	}
@@ -184,8 +191,8 @@ func (o *Op) send(l *Workload, s Sender, patience time.Duration) bool {
 	return ok
 }
 
-// Count returns a new operation on the i-th counter. The function that it returns sends it once, and reports whether it
-// was answered.
+// Count returns a new operation on the i-th counter. The function that it returns sends it once,
+// and reports whether it was answered.
 func (l *Workload) Count(i int, id string) (o *Op, send func(s Sender, patience time.Duration) bool) {
 	o = l.History.Send(l.key(i), id)
 	l.keep(o)
@@ -227,8 +234,13 @@ func (l *Workload) Again() {
 
 // leave lets another region have what is left of a region's workload: counters of EXACT tables.
 func (l *Workload) leave(to func() Sender) {
-	l.Connect, l.sketches, l.requests = to, sketchBook{}, slices.DeleteFunc(l.requests, func(r request) bool { return !l.exchanged(r) })
-	l.History.forget(func(key string) bool { return !strings.HasSuffix(key, l.Suffix) || strings.HasPrefix(key, "{cms") }) // of mixed transactions
+	l.Connect, l.sketches, l.requests = to, sketchBook{}, slices.DeleteFunc(l.requests, func(r request) bool {
+		return !l.exchanged(r)
+	})
+	// of mixed transactions
+	l.History.forget(func(key string) bool {
+		return !strings.HasSuffix(key, l.Suffix) || strings.HasPrefix(key, "{cms")
+	})
 }
 
 // exchanged reports whether other regions hear of a request.
@@ -242,7 +254,8 @@ func (l *Workload) exchanged(r request) bool {
 	return false
 }
 
-// elsewhere sends every request that other regions hear of again, to another one. The answers must be the first ones.
+// elsewhere sends every request that other regions hear of again, to another one. The answers must
+// be the first ones.
 func (l *Workload) elsewhere(s Sender) {
 	for _, r := range l.requests {
 		if l.exchanged(r) {
@@ -265,7 +278,8 @@ func (l *Workload) Facts() []Fact {
 		if f.Answer != "" {
 			continue
 		}
-		l.mustEnd(strings.Join(f.Query, " "), func() bool { // nobody knows the answer: whoever is in charge has the right one
+		// nobody knows the answer: whoever is in charge has the right one
+		l.mustEnd(strings.Join(f.Query, " "), func() bool {
 			reply, _, ok := l.Do(s, f.Query[1], time.Second, f.Query...)
 			f.Answer = fmt.Sprint(reply)
 			return ok
@@ -276,7 +290,8 @@ func (l *Workload) Facts() []Fact {
 
 // mustEnd does something again until it is done, and fails the world if that takes too long.
 func (l *Workload) mustEnd(what string, do func() bool) {
-	for end := time.Now().Add(3 * time.Minute); l.World.Failure() == "" && !do(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); l.World.Failure() == "" &&
+		!do(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.World.Fail("stuck: %s is not answered although all is well", what)
 		}

@@ -32,7 +32,8 @@ type World struct {
 	machines []*Machine
 }
 
-// NewWorld returns a world whose random numbers come from a seed. Its log is copied to a writer; nil: to none.
+// NewWorld returns a world whose random numbers come from a seed. Its log is copied to a writer;
+// nil: to none.
 func NewWorld(seed uint64, copyTo io.Writer) *World {
 	w := &World{Seed: seed, began: time.Now(), rng: rand.New(rand.NewPCG(seed, 1)), copyTo: copyTo}
 	w.Network = newNetwork(w)
@@ -143,10 +144,11 @@ func (w *World) Soothe() {
 	}
 }
 
-// insist does something again until it is done, and reports whether it was. If that takes too long it fails the world,
-// and describe writes to the log of the run how things are.
+// insist does something again until it is done, and reports whether it was. If that takes too long
+// it fails the world, and describe writes to the log of the run how things are.
 func (w *World) insist(what string, do func() error, describe func()) bool {
-	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond, time.Second)) {
+	for end := time.Now().Add(longTask); w.Failure() == ""; time.Sleep(w.Between(100*time.Millisecond,
+		time.Second)) {
 		err := do()
 		if err == nil {
 			w.Say("done: %s", what)

@@ -23,14 +23,16 @@ const pageSize = 4096
 
 // Disk is a file system in memory behind a page cache. It goes through several lives of a server:
 //
-//   - Kill leaves what kill -9 leaves: all that was written can be read, and what was not fsynced is still on no disk.
+//   - Kill leaves what kill -9 leaves: all that was written can be read, and what was not fsynced
+//     is still on no disk.
 //   - Lose leaves what a power loss leaves.
-//   - FailSyncs makes fsyncs fail as Linux's do: the pages can still be read, and are taken for clean, so that no
+//   - FailSyncs makes fsyncs fail as Linux's do: the pages can still be read, and are taken for
+//     clean, so that no
 //     later fsync writes them.
 //   - Evict makes room in the page cache: what is clean is read from the disk from then on.
 //
-// Each of the first two returns another Disk, so that what still runs on the old one changes nothing. Its methods,
-// and those of its files, are safe for concurrent use.
+// Each of the first two returns another Disk, so that what still runs on the old one changes
+// nothing. Its methods, and those of its files, are safe for concurrent use.
 type Disk struct {
 	mu    *sync.Mutex
 	root  *node
@@ -60,8 +62,8 @@ func NewDisk() *Disk {
 // Kill returns the disk as a process finds it that starts after another one was killed.
 func (d *Disk) Kill() *Disk { return d.copy(func(n *node) *node { return n }) }
 
-// Lose returns the disk after a power loss, when percent of the unsynced pages and names have reached it: 100 is
-// everything, and nothing that was removed.
+// Lose returns the disk after a power loss, when percent of the unsynced pages and names have
+// reached it: 100 is everything, and nothing that was removed.
 func (d *Disk) Lose(percent int, rng *rand.Rand) *Disk {
 	return d.copy(func(n *node) *node {
 		return n.lost(func() bool { return percent > 0 && rng.IntN(100) < percent }, percent == 100)
@@ -129,7 +131,8 @@ func (n *node) write(to []byte, page int) []byte {
 	return to
 }
 
-// FailSyncs makes each fsync of a file fail for which fail returns an error, until it is called again. nil: none.
+// FailSyncs makes each fsync of a file fail for which fail returns an error, until it is called
+// again. nil: none.
 func (d *Disk) FailSyncs(fail func(path string) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -49,7 +49,8 @@ func (d *FullDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	free := uint64(max(d.limit-d.used, 0))
-	return vfs.DiskUsage{AvailBytes: free, TotalBytes: uint64(d.limit), UsedBytes: uint64(d.limit) - free}, nil
+	return vfs.DiskUsage{AvailBytes: free, TotalBytes: uint64(d.limit), UsedBytes: uint64(d.limit) - free},
+		nil
 }
 
 // extend gives a file blocks up to an offset, as far as there are any, and returns how
@@ -111,7 +112,8 @@ func (d *FullDisk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 }
 
 // OpenReadWrite implements vfs.FS.
-func (d *FullDisk) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+func (d *FullDisk) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File,
+	error) {
 	f, err := d.FS.OpenReadWrite(name, c, opts...)
 	return d.opened(name, false, 0, f, err)
 }

@@ -104,8 +104,9 @@ func SyncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MakeDir creates dir and its missing parents, durably, for this user alone. It makes each durable before the one
-// below: so what exists lies in directories that are durable, and only its own name may not be.
+// MakeDir creates dir and its missing parents, durably, for this user alone. It makes each durable
+// before the one below: so what exists lies in directories that are durable, and only its own name
+// may not be.
 func MakeDir(fsys vfs.FS, dir string) error {
 	var missing []string // deepest first
 	at := dir

@@ -122,7 +122,8 @@ func (h header) parseChunk(b []byte, at int64) disk.Chunk {
 		return disk.Chunk{Kind: disk.Padding}
 	}
 	size, part := chunkHeader+int(binary.BigEndian.Uint16(b[4:])), disk.Part(b[6])-kinds
-	if part < disk.Full || part > trailer || binary.BigEndian.Uint64(b[7:]) != h.chunkTag(at) || size > len(b) {
+	if part < disk.Full || part > trailer || binary.BigEndian.Uint64(b[7:]) != h.chunkTag(at) ||
+		size > len(b) {
 		return disk.Chunk{Kind: disk.Bad}
 	}
 	if binary.BigEndian.Uint32(b) != crc32.Checksum(b[4:size], disk.Castagnoli) {

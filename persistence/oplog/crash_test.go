@@ -122,7 +122,8 @@ func crashRun(t *testing.T, mode string, seed uint64) (cut int) {
 			if percent == 100 {
 				least = acked
 			}
-			if r := verifyCrashed(t, crashtest.Left(mem, percent, rng), Fsync(rng.IntN(3)), least, acked); r.LostBytes > 0 {
+			if r := verifyCrashed(t, crashtest.Left(mem, percent, rng), Fsync(rng.IntN(3)), least,
+				acked); r.LostBytes > 0 {
 				cut++
 			}
 		}
@@ -156,7 +157,9 @@ func makeHole(t testing.TB) *vfs.MemFS {
 	write := func(n int) {
 		for range n {
 			holeAttempted++
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, holeAttempted, crashtest.Record(holeAttempted)) })
+			mustCommit(t, db, func(b *Batch) {
+				b.AppendLog(0, holeAttempted, crashtest.Record(holeAttempted))
+			})
 		}
 	}
 	write(20)

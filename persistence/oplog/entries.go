@@ -268,7 +268,8 @@ func (l *Log) checkEntries(es []Entry) error {
 	for i := range es {
 		e := &es[i]
 		if e.Index != es[0].Index+uint64(i) || e.Index == 0 || len(e.Data)+len(e.Extensions) > MaxEntry {
-			return fmt.Errorf("%w: entry %d behind %d, with %d bytes", errEntryOrder, e.Index, es[0].Index, len(e.Data)+len(e.Extensions))
+			return fmt.Errorf("%w: entry %d behind %d, with %d bytes", errEntryOrder, e.Index, es[0].Index,
+				len(e.Data)+len(e.Extensions))
 		}
 		_, _, begins, err := l.o.Sections(e)
 		if begins {
@@ -292,7 +293,8 @@ func (l *Log) beginEntries(index uint64) error {
 	l.mu.Unlock()
 	switch {
 	case index <= applied || index != next && index != applied+1 || index < next:
-		return fmt.Errorf("%w: entry %d, where %d comes next, and %d was applied", errEntryOrder, index, next, applied)
+		return fmt.Errorf("%w: entry %d, where %d comes next, and %d was applied", errEntryOrder, index, next,
+			applied)
 	case index == next || next == 0:
 		return nil
 	}
@@ -400,7 +402,8 @@ func (l *Log) deleteEntries(lo, hi uint64) (below uint64, err error) {
 		l.mu.Unlock()
 		return hi + 1, nil
 	}
-	return 0, fmt.Errorf("%w: %d to %d of %d to %d cannot be deleted, %d was applied", errEntryOrder, lo, hi, first, last, applied)
+	return 0, fmt.Errorf("%w: %d to %d of %d to %d cannot be deleted, %d was applied", errEntryOrder, lo, hi,
+		first, last, applied)
 }
 
 // cutEntries makes the entries void that are behind an index, or all, durably.
@@ -414,7 +417,8 @@ func (l *Log) cutEntries(kind byte, index uint64) error {
 	if kind == kindVoid {
 		applied = index
 	}
-	l.append(AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied, l.entries.reign(index))))
+	l.append(AppendSection(nil, EntryPartition, index,
+		appendMark(nil, kind, applied, l.entries.reign(index))))
 	l.entries.noted = applied
 	used := int64(l.appended - start)
 	l.mu.Unlock()

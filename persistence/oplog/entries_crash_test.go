@@ -75,7 +75,8 @@ func (m *shardLog) shows(l *Log) error {
 	shown := make(map[uint64]bool)
 	before := uint64(0)
 	err := l.Read(0, 0, func(seq uint64, content []byte) error {
-		if term, ok := m.committed[seq]; !ok || seq <= before || seq > l.Applied() || string(content) != fmt.Sprintf("t%d", term) {
+		if term, ok := m.committed[seq]; !ok || seq <= before || seq > l.Applied() ||
+			string(content) != fmt.Sprintf("t%d", term) {
 			return fmt.Errorf("a section %d of %s is shown, behind %d", seq, content, before)
 		}
 		shown[seq], before = true, seq
@@ -117,7 +118,8 @@ func (r *shardRun) options() Options {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.dice.IntN(200) == 0 {
-			r.left = append(r.left, crashedShard{crashtest.Left(mem, []int{0, 30, 70, 100}[r.dice.IntN(4)], r.dice), r.may})
+			r.left = append(r.left,
+				crashedShard{crashtest.Left(mem, []int{0, 30, 70, 100}[r.dice.IntN(4)], r.dice), r.may})
 		}
 		return nil
 	})))
@@ -183,7 +185,8 @@ func (r *shardRun) step() {
 		r.term++
 		r.do("cut", []*shardLog{m}, func() error { return r.l.DeleteEntries(from, last) })
 	case k == 11 && len(m.terms) > 0:
-		m.applied = max(m.applied, m.first+r.rng.Uint64N(uint64(2*len(m.terms)))) // a state came from elsewhere
+		// a state came from elsewhere
+		m.applied = max(m.applied, m.first+r.rng.Uint64N(uint64(2*len(m.terms))))
 		r.l.SetApplied(m.applied)
 		m.begin()
 		r.m.applied = m.applied
@@ -261,7 +264,8 @@ func TestEntriesCrash(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := &shardRun{
-				t: t, rng: rand.New(rand.NewPCG(seed, 3)), dice: rand.New(rand.NewPCG(seed, 4)), mem: vfs.NewCrashableMem(), term: 1,
+				t: t, rng: rand.New(rand.NewPCG(seed, 3)), dice: rand.New(rand.NewPCG(seed, 4)),
+				mem: vfs.NewCrashableMem(), term: 1,
 				m: &shardLog{first: 1, low: 1, committed: make(map[uint64]uint64)},
 			}
 			r.open()
@@ -284,7 +288,8 @@ func TestEntriesCrash(t *testing.T) {
 			t.Log(crashes, r.cuts, files)
 			mustClose(t, r.l)
 			if crashes == 0 || r.cuts == 0 || files > 40 {
-				t.Fatalf("%d crashes, %d cuts, %d files: the test does not reach what it is for", crashes, r.cuts, files)
+				t.Fatalf("%d crashes, %d cuts, %d files: the test does not reach what it is for", crashes,
+					r.cuts, files)
 			}
 		})
 	}

@@ -168,13 +168,15 @@ func TestEntriesRot(t *testing.T) {
 	e := Entry{Index: 1, Term: 1, Type: 1, Data: crashtest.Noise[:3*disk.Block]}
 	mustAppend(t, l, []Entry{e})
 	mustClose(t, l)
-	for _, at := range []int64{headerSize + 4, headerSize + 15, headerSize + 60, 2 * disk.Block, 3*disk.Block - 1} {
+	for _, at := range []int64{headerSize + 4, headerSize + 15, headerSize + 60, 2 * disk.Block,
+		3*disk.Block - 1} {
 		l = mustOpen(t, shardOptions(mem))
 		path := "data/log/" + fileName(1)
 		mustFlip(t, mem, path, at)
 		var got Entry
 		err := l.Entry(1, &got)
-		if framing := at%disk.Block < chunkHeader || at < headerSize+chunkHeader; framing == errors.Is(err, disk.ErrCorrupt) {
+		if framing := at%disk.Block < chunkHeader ||
+			at < headerSize+chunkHeader; framing == errors.Is(err, disk.ErrCorrupt) {
 			t.Errorf("flip at %d: %v", at, err)
 		}
 		mustClose(t, l)
@@ -195,7 +197,8 @@ func TestEntriesForged(t *testing.T) {
 		return AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied, Reign{}))
 	}
 	of := func(index uint64, r Reign, kind uint8) []byte {
-		return AppendSection(nil, EntryPartition, index, appendEntry(nil, &Entry{Index: index, Term: 1, Type: kind, Reign: r}, 0))
+		return AppendSection(nil, EntryPartition, index,
+			appendEntry(nil, &Entry{Index: index, Term: 1, Type: kind, Reign: r}, 0))
 	}
 	changed := func(record []byte, at int, to byte) []byte {
 		record[sectionHeader+at] = to
@@ -214,18 +217,23 @@ func TestEntriesForged(t *testing.T) {
 		"kind 0":                    {changed(entryOf(1, 0), 0, 0)},
 		"a cut with flags":          {entryOf(1, 0), changed(mark(kindCut, 0, 0), 1, 1)},
 		"unknown flags":             {changed(entryOf(1, 0), 1, 4)},
-		"fields cut off":            {changed(AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{}, 0)), 1, flagTime)},
-		"index 0":                   {entryOf(0, 0)},
-		"a reign nobody began":      {entryOf(1, 0), of(2, Reign{1, 1}, 0)},
-		"a reign that is over":      {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 2}, beginType), of(3, Reign{1, 1}, 0)},
-		"a beginning of another":    {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 1}, beginType)},
-		"a beginning that is none":  {of(1, Reign{1, 1}, 0)},
-		"a reign to come":           {of(1, Reign{1, 2}, 0)},
-		"a cut of another reign":    {entryOf(1, 0), entryOf(2, 0), AppendSection(nil, EntryPartition, 1, appendMark(nil, kindCut, 0, Reign{1, 1}))},
-		"the last index":            {mark(kindVoid, 1<<64-1, 1<<64-1)},
-		"a record of its own":       {entryOf(1, 0), AppendSection(nil, 0, 2, nil)},
-		"a torn section":            {AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: []byte{sectionKind}}, 0))},
-		"a partition":               {AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: AppendSection(nil, 99, 1, nil)}, 0))},
+		"fields cut off": {changed(AppendSection(nil, EntryPartition, 1,
+			appendEntry(nil, &Entry{}, 0)), 1, flagTime)},
+		"index 0":              {entryOf(0, 0)},
+		"a reign nobody began": {entryOf(1, 0), of(2, Reign{1, 1}, 0)},
+		"a reign that is over": {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 2}, beginType),
+			of(3, Reign{1, 1}, 0)},
+		"a beginning of another":   {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 1}, beginType)},
+		"a beginning that is none": {of(1, Reign{1, 1}, 0)},
+		"a reign to come":          {of(1, Reign{1, 2}, 0)},
+		"a cut of another reign": {entryOf(1, 0), entryOf(2, 0),
+			AppendSection(nil, EntryPartition, 1, appendMark(nil, kindCut, 0, Reign{1, 1}))},
+		"the last index":      {mark(kindVoid, 1<<64-1, 1<<64-1)},
+		"a record of its own": {entryOf(1, 0), AppendSection(nil, 0, 2, nil)},
+		"a torn section": {AppendSection(nil, EntryPartition, 1,
+			appendEntry(nil, &Entry{Data: []byte{sectionKind}}, 0))},
+		"a partition": {AppendSection(nil, EntryPartition, 1,
+			appendEntry(nil, &Entry{Data: AppendSection(nil, 99, 1, nil)}, 0))},
 	} {
 		mem := vfs.NewMem()
 		l := mustOpen(t, shardOptions(mem))
@@ -268,7 +276,8 @@ func TestEntriesTrim(t *testing.T) {
 	_, stale := l.EntryBounds()
 	l.SetApplied(3)
 	mustDelete(t, l, 4, stale)
-	mustAppend(t, l, []Entry{{Index: 4, Term: 2, Type: 1, Data: make([]byte, 20<<10)}}) // no sections of partition 0
+	// no sections of partition 0
+	mustAppend(t, l, []Entry{{Index: 4, Term: 2, Type: 1, Data: make([]byte, 20<<10)}})
 	for range 4 {
 		fill(2)
 	}
@@ -338,7 +347,8 @@ func TestEntryCache(t *testing.T) {
 	reads = 0
 	for i := uint64(n); i > 0; i-- {
 		var e Entry
-		if err := l.Entry(i, &e); err != nil || e.Term != i || len(e.Data) != size || e.Data[size-1] != byte(i) {
+		if err := l.Entry(i, &e); err != nil || e.Term != i || len(e.Data) != size ||
+			e.Data[size-1] != byte(i) {
 			t.Fatal(i, err)
 		}
 	}

@@ -95,13 +95,19 @@ func TestEntries(t *testing.T) {
 	}{
 		{func() {}, "applied 0", ""},
 		{func() { mustAppend(t, l, span(1, 5, 1)) }, "applied 0, 1… of term 1 to 5", ""},
-		{func() { l.SetApplied(3); mustAppend(t, l, span(6, 6, 2)) }, "applied 3, 1… of term 1, 6… of term 2 to 6", "1=t1 2=t1 3=t1 "},
+		{func() { l.SetApplied(3); mustAppend(t, l, span(6, 6, 2)) }, "applied 3, 1… of term 1, 6… of " +
+			"term 2 to 6", "1=t1 2=t1 3=t1 "},
 		{func() { mustDelete(t, l, 5, 9) }, "applied 3, 1… of term 1 to 4", "1=t1 2=t1 3=t1 "},
-		{func() { mustAppend(t, l, span(5, 8, 3)) }, "applied 3, 1… of term 1, 5… of term 3 to 8", "1=t1 2=t1 3=t1 "},
-		{func() { l.SetApplied(7); mustDelete(t, l, 8, 8) }, "applied 7, 1… of term 1, 5… of term 3 to 7", "1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
-		{func() { l.SetApplied(20); mustDelete(t, l, 1, 7) }, "applied 20", "1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
-		{func() { mustAppend(t, l, span(21, 22, 4)) }, "applied 20, 21… of term 4 to 22", "1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
-		{func() { l.SetApplied(30); mustAppend(t, l, span(31, 31, 5)) }, "applied 30, 31… of term 5 to 31", "1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
+		{func() { mustAppend(t, l, span(5, 8, 3)) }, "applied 3, 1… of term 1, 5… of term 3 to 8",
+			"1=t1 2=t1 3=t1 "},
+		{func() { l.SetApplied(7); mustDelete(t, l, 8, 8) }, "applied 7, 1… of term 1, 5… of term 3 to 7",
+			"1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
+		{func() { l.SetApplied(20); mustDelete(t, l, 1, 7) }, "applied 20", "1=t1 2=t1 3=t1 4=t1 5=t3 " +
+			"6=t3 7=t3 "},
+		{func() { mustAppend(t, l, span(21, 22, 4)) }, "applied 20, 21… of term 4 to 22",
+			"1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
+		{func() { l.SetApplied(30); mustAppend(t, l, span(31, 31, 5)) }, "applied 30, 31… of term 5 to 31",
+			"1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
 		{func() { mustDelete(t, l, 31, 31) }, "applied 30", "1=t1 2=t1 3=t1 4=t1 5=t3 6=t3 7=t3 "},
 	} {
 		step.do()
@@ -111,7 +117,8 @@ func TestEntries(t *testing.T) {
 		expect(t, "entries after a start", entriesOf(t, l), step.want)
 		expect(t, "sections", logOf(t, l, 0, 0), step.log)
 	}
-	full := Entry{Index: 31, Term: 9, Type: 5, Data: []byte("data"), Extensions: []byte("more"), AppendedAt: time.Unix(7, 8)}
+	full := Entry{Index: 31, Term: 9, Type: 5, Data: []byte("data"), Extensions: []byte("more"),
+		AppendedAt: time.Unix(7, 8)}
 	mustAppend(t, l, []Entry{full})
 	mustClose(t, l)
 	l = mustOpen(t, shardOptions(mem))
@@ -168,7 +175,8 @@ func TestEntryOrder(t *testing.T) {
 	if err := l.Failure(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Append(AppendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
+	if _, _, err := l.Append(AppendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) ||
+		!errors.Is(err, ErrReplicated) {
 		t.Fatal("a record of the node's own between entries:", err)
 	}
 }
@@ -238,7 +246,8 @@ func TestEntriesAreReadAhead(t *testing.T) {
 	read := func(index, term uint64) {
 		t.Helper()
 		var e Entry
-		if err := l.Entry(index, &e); err != nil || !bytes.Equal(e.Data, entry(index, term).Data) || e.Term != term {
+		if err := l.Entry(index, &e); err != nil || !bytes.Equal(e.Data, entry(index, term).Data) ||
+			e.Term != term {
 			t.Fatalf("entry %d: %+v %v", index, e, err)
 		}
 	}

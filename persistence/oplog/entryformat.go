@@ -15,9 +15,9 @@ import (
 //	03 | 00       | applied u64 | reign                  all entries are, and the next one follows the sequence
 //
 // applied is up to which index the writer had applied. reign is the latest one that has begun up to
-// the sequence: term u64 | index u64 of the entry that began it, 0 and 0 if there is none. The fields of an entry are: when
-// it was appended i64 (unix ns), with flag 01; length u32 | extensions, with flag 02.
-// Other flags are refused.
+// the sequence: term u64 | index u64 of the entry that began it, 0 and 0 if there is none. The
+// fields of an entry are: when it was appended i64 (unix ns), with flag 01; length u32 |
+// extensions, with flag 02. Other flags are refused.
 const (
 	kindEntry = 1 + iota
 	kindCut
@@ -109,7 +109,8 @@ func parseEntry(index uint64, b []byte) (s entrySection, err error) {
 		s.entry.AppendedAt, rest = time.Unix(0, int64(binary.BigEndian.Uint64(rest))), rest[8:]
 	}
 	if flags&flagExtensions != 0 {
-		if len(rest) < 4 || int64(binary.BigEndian.Uint32(rest)) > int64(len(rest)-4) || binary.BigEndian.Uint32(rest) == 0 {
+		if len(rest) < 4 || int64(binary.BigEndian.Uint32(rest)) > int64(len(rest)-4) ||
+			binary.BigEndian.Uint32(rest) == 0 {
 			return bad("is cut off")
 		}
 		n := 4 + binary.BigEndian.Uint32(rest)

@@ -41,7 +41,8 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 		return err
 	}
 	if e.applied < s.applied {
-		return disk.Corruptf("entry %d of the op log notes that %d was applied, after %d", sec.seq, e.applied, s.applied)
+		return disk.Corruptf("entry %d of the op log notes that %d was applied, after %d", sec.seq, e.applied,
+			s.applied)
 	}
 	if err := s.order(ix.l, sec.seq, e); err != nil {
 		return err
@@ -83,7 +84,8 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 			return nil
 		}
 		in.at += sec.at + e.data
-		s.pending = append(s.pending, pending{index: sec.seq, partition: in.partition, location: ix.found(in)})
+		s.pending = append(s.pending,
+			pending{index: sec.seq, partition: in.partition, location: ix.found(in)})
 		return nil
 	})
 }
@@ -103,14 +105,16 @@ func (s *entryScan) order(l *Log, index uint64, e entrySection) error {
 		if begins {
 			reign = Reign{Term: e.entry.Term, Index: index}
 		}
-		ok = (s.next == 0 || index == s.next) && e.applied < index && e.reign == reign && begins == (reign.Index == index)
+		ok = (s.next == 0 || index == s.next) && e.applied < index && e.reign == reign &&
+			begins == (reign.Index == index)
 	case kindCut:
 		ok = (s.next == 0 || index < s.next) && e.applied <= index && e.reign == reign
 	case kindVoid:
 		ok = e.applied == index
 	}
 	if !ok || index == math.MaxUint64 {
-		return disk.Corruptf("entry %d of the op log, of kind %d, where %d comes next; it notes that %d was applied", index, e.kind, s.next, e.applied)
+		return disk.Corruptf("entry %d of the op log, of kind %d, where %d comes next; it notes that %d "+
+			"was applied", index, e.kind, s.next, e.applied)
 	}
 	return nil
 }
@@ -138,7 +142,8 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	if len(s.places) > 0 {
 		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
 	}
-	l.entries.next, l.entries.places, l.entries.applied, l.entries.reigns = s.next, s.places, s.applied, s.reigns
+	l.entries.next, l.entries.places = s.next, s.places
+	l.entries.applied, l.entries.reigns = s.applied, s.reigns
 	i := 0
 	for n, p := range s.places {
 		for files[i].num != p.file {

@@ -23,7 +23,8 @@ const (
 type segment struct {
 	num  uint64
 	size int64
-	last []uint64 // by partition: the sequence of its last record; 0: it has none. The last one: EntryPartition
+	// by partition: the sequence of its last record; 0: it has none. The last one: EntryPartition
+	last []uint64
 }
 
 func newSegment(num uint64, partitions int) segment {
@@ -341,7 +342,8 @@ func (l *Log) CopyTo(dir, markDir string) error {
 	// record with whole ones behind it. All that was committed before the copy began
 	// lies before.
 	if tail.Valid != math.MaxInt64 { // it was not closed in order
-		if err := disk.Truncate(l.o.FS, path, l.o.FS.PathJoin(markDir, fileName(num)), tail.Good); err != nil {
+		if err := disk.Truncate(l.o.FS, path, l.o.FS.PathJoin(markDir, fileName(num)),
+			tail.Good); err != nil {
 			return err
 		}
 	}

@@ -87,7 +87,8 @@ func (l *Log) followFile(m *Bookmark, fn func(record []byte) error) (ended bool,
 	}
 	from := max(m.at, headerSize)
 	base := from - from%disk.Block
-	r := follower{Reader: io.NewSectionReader(f, base, math.MaxInt64-base), base: base, header: h, m: m, fn: fn}
+	r := follower{Reader: io.NewSectionReader(f, base, math.MaxInt64-base), base: base, header: h, m: m,
+		fn: fn}
 	tail, err := disk.Scan(&r, int(from-base), r.parse, r.chunk)
 	if err == nil || errors.Is(err, errFollowed) {
 		return tail.Valid == math.MaxInt64, r.err

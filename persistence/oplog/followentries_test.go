@@ -27,8 +27,8 @@ func followShard(t testing.TB, l *Log, at *Bookmark, most int) (seqs []uint64) {
 	return seqs
 }
 
-// TestFollowEntries: of a replicated log what is committed is followed, and nothing else: by entries, and by files
-// where entries were given up, or never were.
+// TestFollowEntries: of a replicated log what is committed is followed, and nothing else: by
+// entries, and by files where entries were given up, or never were.
 func TestFollowEntries(t *testing.T) {
 	o := shardOptions(vfs.NewMem())
 	o.FileSize = 8 << 10

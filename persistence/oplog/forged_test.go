@@ -184,9 +184,11 @@ func TestForgedAlignments(t *testing.T) {
 			tails = append(tails, chunk, trailer)
 		}
 		for i, tail := range tails {
-			block := append(slices.Clone(log), make([]byte, disk.Block-end%disk.Block)...) // the log, and the next block
+			// the log, and the next block
+			block := append(slices.Clone(log), make([]byte, disk.Block-end%disk.Block)...)
 			for _, file := range [][]byte{append(slices.Clone(log), tail...), append(block, tail...)} {
-				if n, tail := scanned(t, h, file); n != len(ends) || tail.Good != end || tail.Valid == math.MaxInt64 || tail.Stray != 0 || tail.Synced != 0 {
+				if n, tail := scanned(t, h, file); n != len(ends) || tail.Good != end ||
+					tail.Valid == math.MaxInt64 || tail.Stray != 0 || tail.Synced != 0 {
 					t.Fatalf("shift %d, tail %d: %d records, %+v", shift, i, n, tail)
 				}
 			}
@@ -217,7 +219,8 @@ func FuzzLogTail(f *testing.F) {
 		for want < len(ends) && ends[want] <= int64(same) {
 			want++
 		}
-		if n, tail := scanned(t, h, file); n != want || tail.Valid == math.MaxInt64 || tail.Stray > int64(len(log)) {
+		if n, tail := scanned(t, h, file); n != want || tail.Valid == math.MaxInt64 ||
+			tail.Stray > int64(len(log)) {
 			t.Fatalf("%d records instead of %d, %+v", n, want, tail)
 		}
 	})

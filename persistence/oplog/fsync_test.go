@@ -53,7 +53,8 @@ func TestWriteDuringFsync(t *testing.T) {
 		t.Helper()
 		mark, ok, err := disk.ReadMark(o.FS, o.MarkDir, MarkName)
 		if err != nil || !ok || mark.Offset != want || f.synced.Load() != want {
-			t.Errorf("LOGSYNC says %d and the log %d instead of %d (%v, %v)", mark.Offset, f.synced.Load(), want, ok, err)
+			t.Errorf("LOGSYNC says %d and the log %d instead of %d (%v, %v)", mark.Offset, f.synced.Load(),
+				want, ok, err)
 		}
 	}
 	check(first)
@@ -71,11 +72,13 @@ func TestFsyncTimes(t *testing.T) {
 		t.Fatal("the bounds")
 	}
 	var f fsyncTimes
-	for _, took := range []time.Duration{0, 50 * time.Microsecond, 51 * time.Microsecond, time.Second, 11 * time.Second} {
+	for _, took := range []time.Duration{0, 50 * time.Microsecond, 51 * time.Microsecond, time.Second,
+		11 * time.Second} {
 		f.add(took)
 	}
 	got := f.load()
-	if got.Count != 5 || got.Sum != 12*time.Second+101*time.Microsecond || got.Buckets[0] != 2 || got.Buckets[1] != 3 ||
+	if got.Count != 5 || got.Sum != 12*time.Second+101*time.Microsecond || got.Buckets[0] != 2 ||
+		got.Buckets[1] != 3 ||
 		got.Buckets[slices.Index(FsyncBounds, time.Second)] != 4 || got.Buckets[len(FsyncBounds)-1] != 4 {
 		t.Errorf("%+v", got)
 	}

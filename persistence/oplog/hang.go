@@ -7,10 +7,10 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// A disk that does not answer fails no call, so nothing else would notice it. The log looks a
-// few times a second whether a write or an fsync of its files, or of others that it is to watch, is
-// still the one of the look before, and adds up how long it has been. The time between two looks counts at most maxLook:
-// while the process or the machine stands still, the disk is not to blame.
+// A disk that does not answer fails no call, so nothing else would notice it. The log looks a few
+// times a second whether a write or an fsync of its files, or of others that it is to watch, is
+// still the one of the look before, and adds up how long it has been. The time between two looks
+// counts at most maxLook: while the process or the machine stands still, the disk is not to blame.
 const (
 	lookEvery = 250 * time.Millisecond
 	maxLook   = time.Second
@@ -67,8 +67,8 @@ func (l *Log) Hangs() Hangs {
 	return Hangs{h.count, age}
 }
 
-// OnHang sets after what time the disk takes too long, and has tell called at each look from then on with how long
-// it has been, and with 0 when that is over. tell must not wait for the disk.
+// OnHang sets after what time the disk takes too long, and has tell called at each look from then
+// on with how long it has been, and with 0 when that is over. tell must not wait for the disk.
 func (l *Log) OnHang(after time.Duration, tell func(age time.Duration)) {
 	h := &l.hang
 	h.mu.Lock()
@@ -76,7 +76,8 @@ func (l *Log) OnHang(after time.Duration, tell func(age time.Duration)) {
 	h.after, h.tell = after, tell
 }
 
-// Watch has the looks find calls that somebody else counts, of a disk for which the server must not wait either.
+// Watch has the looks find calls that somebody else counts, of a disk for which the server must not
+// wait either.
 func (l *Log) Watch(works ...*disk.Work) {
 	h := &l.hang
 	h.mu.Lock()
@@ -108,7 +109,8 @@ func (l *Log) Look(passed time.Duration) {
 	}
 	// The log file may be on the same disk: nothing here waits for it.
 	if begins {
-		go l.o.Logger.Warn("the disk does not answer: a write or an fsync of the data directory is under way", "for", age)
+		go l.o.Logger.Warn("the disk does not answer: a write or an fsync of the data directory is under way",
+			"for", age)
 	}
 	if ends {
 		go l.o.Logger.Warn("the disk answers again", "took", was)

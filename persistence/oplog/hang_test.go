@@ -18,22 +18,25 @@ func anotherFile(db *Log) {
 	}
 }
 
-// TestHang: a write or an fsync that does not end is counted once it is too old, whatever the policy and
-// whoever began it, and told of at each look until it ends. What ends in time is not; a pause makes nothing older
-// by more than a second; and many calls that each end in time are no hang.
+// TestHang: a write or an fsync that does not end is counted once it is too old, whatever the
+// policy and whoever began it, and told of at each look until it ends. What ends in time is not; a
+// pause makes nothing older by more than a second; and many calls that each end in time are no
+// hang.
 func TestHang(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy Fsync
 		kind   errorfs.OpKind
 		do     func(db *Log)
 	}{
-		"fsync of a commit": {Always, errorfs.OpFileSyncData, func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
+		"fsync of a commit": {Always, errorfs.OpFileSyncData,
+			func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
 		"background fsync":  {Everysec, errorfs.OpFileSyncData, func(db *Log) { db.sync.tick() }},
 		"room for a record": {Always, errorfs.OpFileWriteAt, func(db *Log) { _ = db.Reserve(8 << 20) }},
 		"header of a file":  {Always, errorfs.OpFileWriteAt, anotherFile},
 		"a file's fsync":    {Always, errorfs.OpFileSync, anotherFile},
 		"a file's name":     {Always, errorfs.OpRename, anotherFile},
-		"write":             {No, errorfs.OpFileWrite, func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
+		"write": {No, errorfs.OpFileWrite,
+			func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var gate atomic.Pointer[chan struct{}]
@@ -52,7 +55,11 @@ func TestHang(t *testing.T) {
 			defer mustClose(t, db)
 			var mu sync.Mutex
 			var told []time.Duration
-			db.OnHang(2*time.Second, func(age time.Duration) { mu.Lock(); told = append(told, age); mu.Unlock() })
+			db.OnHang(2*time.Second, func(age time.Duration) {
+				mu.Lock()
+				told = append(told, age)
+				mu.Unlock()
+			})
 			look := func(passed, age time.Duration, count uint64) {
 				t.Helper()
 				db.Look(passed)

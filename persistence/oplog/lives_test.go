@@ -27,8 +27,8 @@ func failLogs(d *crashtest.Disk) {
 	})
 }
 
-// TestClosedOnNoDisk: an fsync fails in Close, behind the trailer of the last file. What the next start has read of it
-// survives a power loss, with all that rests on it.
+// TestClosedOnNoDisk: an fsync fails in Close, behind the trailer of the last file. What the next
+// start has read of it survives a power loss, with all that rests on it.
 func TestClosedOnNoDisk(t *testing.T) {
 	for _, policy := range []Fsync{Always, Everysec} {
 		d := crashtest.NewDisk()

@@ -25,7 +25,8 @@ func TestRecordsAcrossBlocks(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.FileSize = 1 << 30
 	db := mustOpen(t, o)
-	sizes := []int{0, 1, disk.Block - chunkHeader - sectionHeader, disk.Block - 2*chunkHeader, disk.Block, 3*disk.Block + 7}
+	sizes := []int{0, 1, disk.Block - chunkHeader - sectionHeader, disk.Block - 2*chunkHeader, disk.Block,
+		3*disk.Block + 7}
 	for rest := 0; rest <= 2*(chunkHeader+sectionHeader); rest++ { // what a record leaves of its block
 		sizes = append(sizes, disk.Block-int(db.pos%disk.Block)-rest, rng.IntN(100))
 	}
@@ -118,7 +119,8 @@ func TestTrim(t *testing.T) {
 	if err := db.Trim(1, edge+1); err != nil {
 		t.Fatal(err)
 	}
-	if names := logNames(t, mem); !strings.Contains(names, "000001.recycle") || strings.Contains(names, "000001.log") {
+	if names := logNames(t, mem); !strings.Contains(names, "000001.recycle") ||
+		strings.Contains(names, "000001.log") {
 		t.Fatal(names)
 	}
 	last = fillLogs(t, db, last, 6)
@@ -260,7 +262,8 @@ func TestMissingLogFile(t *testing.T) {
 		if err := mem.Rename(name, "aside"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(o); !errors.Is(err, disk.ErrCorrupt) || !strings.Contains(err.Error(), fileName(num)) {
+		if _, err := Open(o); !errors.Is(err, disk.ErrCorrupt) ||
+			!strings.Contains(err.Error(), fileName(num)) {
 			t.Fatal(num, err)
 		}
 		if err := mem.Rename("aside", name); err != nil {

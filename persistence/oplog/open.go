@@ -51,8 +51,8 @@ func (f *scannedFile) empty() bool {
 	return f.tail.Valid == headerSize && f.tail.Stray == 0
 }
 
-// scan reads all files of the log, indexes their records and says where the log
-// ends; recovery gets what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
+// scan reads all files of the log, indexes their records and says where the log ends; recovery gets
+// what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
 // cannot leave: a file that is missing, or one that ends before it was durable.
 func (l *Log) scan() (scannedLog, error) {
 	var s scannedLog
@@ -106,7 +106,8 @@ func (s *scannedLog) precedes(num uint64) error {
 }
 
 func (f *scannedFile) ended() error {
-	return disk.Corruptf("%s of the op log ends at byte %d without having been closed", fileName(f.num), f.tail.Valid)
+	return disk.Corruptf("%s of the op log ends at byte %d without having been closed", fileName(f.num),
+		f.tail.Valid)
 }
 
 // judge compares what was found with what the mark says was durable.
@@ -238,7 +239,8 @@ func (ix *indexer) section(sec section) error {
 func (l *Log) found(partition uint16, at location) error {
 	list := l.index[partition]
 	if n := len(list); n > 0 && at.seq <= list[n-1].seq {
-		return disk.Corruptf("the op log has entry %d of partition %d behind entry %d", at.seq, partition, list[n-1].seq)
+		return disk.Corruptf("the op log has entry %d of partition %d behind entry %d", at.seq, partition,
+			list[n-1].seq)
 	}
 	l.index[partition] = append(list, at)
 	return nil
@@ -252,12 +254,14 @@ func (ix *indexer) wants(partition uint16) bool {
 // found notes that the file has a section, and returns where.
 func (ix *indexer) found(sec section) location {
 	ix.file.note(sec.partition, sec.seq)
-	return location{seq: sec.seq, file: ix.file.num, at: payloadOffset(ix.begin, sec.at), size: len(sec.content)}
+	return location{seq: sec.seq, file: ix.file.num, at: payloadOffset(ix.begin, sec.at),
+		size: len(sec.content)}
 }
 
-// open makes the log ready to be written, behind what scan found, which it makes durable first: the file that
-// was written last is ended where its last whole record ends, and a new one
-// follows it. The names are made durable before that is created, whose mark says that all older files are durable.
+// open makes the log ready to be written, behind what scan found, which it makes durable first: the
+// file that was written last is ended where its last whole record ends, and a new one follows it.
+// The names are made durable before that is created, whose mark says that all older files are
+// durable.
 func (l *Log) open(s scannedLog) error {
 	num := uint64(1)
 	for i := range s.files {
@@ -284,9 +288,9 @@ func (l *Log) open(s scannedLog) error {
 	return nil
 }
 
-// settle makes a file durable as scan found it, of which so many bytes are known to be, and ends it. Records that
-// were written and not fsynced, or in vain, are as good as any from now on: operations are decided by them, and in
-// a cluster they count as this node's.
+// settle makes a file durable as scan found it, of which so many bytes are known to be, and ends
+// it. Records that were written and not fsynced, or in vain, are as good as any from now on:
+// operations are decided by them, and in a cluster they count as this node's.
 func (l *Log) settle(f *scannedFile, durable int64) error {
 	path := l.path(fileName(f.num))
 	if end := f.end(); durable < end {

@@ -111,7 +111,9 @@ func (l *Log) filesOf(partitions []uint16) (nums []uint64) {
 	unneeded := make(map[uint64]bool)
 	all := l.entries.next > 0 // what was cut may be told in any file behind
 	for _, s := range l.closed {
-		needed := slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+		needed := slices.ContainsFunc(partitions, func(p uint16) bool {
+			return s.last[p] != 0 && s.last[p] >= l.lows[p]
+		})
 		if unneeded[s.num] = !needed; needed && all {
 			break
 		}

@@ -9,7 +9,8 @@ import (
 // begin is an entry with which a reign begins.
 func begin(index, term uint64) Entry { return Entry{Index: index, Term: term, Type: beginType} }
 
-// TestFirstReignIsCut: when the beginning of the first reign is cut, the entries that come instead are of none.
+// TestFirstReignIsCut: when the beginning of the first reign is cut, the entries that come instead
+// are of none.
 func TestFirstReignIsCut(t *testing.T) {
 	l := mustOpen(t, shardOptions(vfs.NewMem()))
 	defer func() { mustClose(t, l) }()
@@ -22,8 +23,9 @@ func TestFirstReignIsCut(t *testing.T) {
 	}
 }
 
-// TestReigns: each entry is of the latest reign that began up to it: behind a cut, in the other files once the one that
-// has the beginning is gone, and after a start. Two reigns of one term are two.
+// TestReigns: each entry is of the latest reign that began up to it: behind a cut, in the other
+// files once the one that has the beginning is gone, and after a start. Two reigns of one term are
+// two.
 func TestReigns(t *testing.T) {
 	mem := vfs.NewMem()
 	l := mustOpen(t, shardOptions(mem))

@@ -19,7 +19,8 @@ func Verify(chain []*x509.Certificate, authorities *x509.CertPool, name string) 
 	case authorities == nil:
 		return errors.New("there is no authority to trust")
 	case !slices.Contains(chain[0].ExtKeyUsage, x509.ExtKeyUsageServerAuth):
-		return errors.New("its certificate is refused: it is not for servers (it needs the extended key usage serverAuth)")
+		return errors.New("its certificate is refused: it is not for servers (it needs the extended key " +
+			"usage serverAuth)")
 	}
 	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), DNSName: name,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}

@@ -19,8 +19,8 @@ type Case struct {
 	Server, Named bool
 }
 
-// Cases returns certificates of all kinds that an authority, which others must not be taken for, could have issued,
-// and some that it did not.
+// Cases returns certificates of all kinds that an authority, which others must not be taken for,
+// could have issued, and some that it did not.
 func Cases(t testing.TB, a *Authority) (all []Case) {
 	t.Helper()
 	add := func(by *Authority, name string, server, named bool, change func(*x509.Certificate)) {
@@ -50,19 +50,24 @@ func Cases(t testing.TB, a *Authority) (all []Case) {
 		c.IPAddresses, c.DNSNames, c.Subject = nil, nil, pkix.Name{CommonName: "127.0.0.1"}
 	})
 	add(NewAuthority(t, "another"), "another authority", false, false, func(*x509.Certificate) {})
-	add(NewAuthority(t, a.cert.Subject.CommonName), "another authority of the same name", false, false, func(*x509.Certificate) {})
+	add(NewAuthority(t, a.cert.Subject.CommonName), "another authority of the same name", false, false,
+		func(*x509.Certificate) {})
 	add(a.between(nil), "an intermediate authority", true, true, usage(forServers))
-	add(a.between([]x509.ExtKeyUsage{forClients}), "an intermediate authority for clients", false, false, usage(forServers))
+	add(a.between([]x509.ExtKeyUsage{forClients}), "an intermediate authority for clients", false, false,
+		usage(forServers))
 	return all
 }
 
-// between returns an authority that this one has signed, for these uses only, whose certificates are shown with its own.
+// between returns an authority that this one has signed, for these uses only, whose certificates
+// are shown with its own.
 func (a *Authority) between(of []x509.ExtKeyUsage) *Authority {
 	a.t.Helper()
 	b := &Authority{t: a.t, Dir: a.t.TempDir(), key: newKey(a.t), intermediate: true}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "intermediate"}, IsCA: true, BasicConstraintsValid: true, ExtKeyUsage: of,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "intermediate"}, IsCA: true,
+		BasicConstraintsValid: true, ExtKeyUsage: of,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der := a.sign(template, a.cert, &b.key.PublicKey)
 	var err error

@@ -68,31 +68,39 @@ var scripts = map[string]struct {
 	floor bool // no region may show less than the operations it knows of
 	acts  []act
 }{
-	"twins":        {floor: true, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(2, 0, 1, 1)}},
-	"two ids":      {floor: true, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(1, 0, 2, 1), inc(2, 0, 2, 1)}},
-	"two keys":     {floor: true, acts: []act{inc(0, 0, 1, 1), inc(0, 1, 1, 1), inc(1, 0, 1, 1), inc(1, 1, 1, 1)}},
-	"retry":        {floor: true, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(1, 0, 1, 1)}},
-	"mismatch":     {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 5)}},
-	"del":          {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2)}},
-	"del3":         {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(2, 0, 1, 1), del(2)}},
-	"del reuse":    {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2), inc(1, 0, 0, 1)}},
-	"del del":      {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2), del(1)}},
-	"set":          {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), set(2, 9)}},
-	"set set":      {acts: []act{inc(0, 0, 1, 1), set(1, 9), set(2, 7)}},
-	"set reuse":    {acts: []act{inc(1, 0, 0, 3), del(0), set(1, 9), inc(1, 0, 0, 1)}},
-	"expire":       {acts: []act{inc(0, 0, 0, 1), expire(0), inc(1, 0, 0, 1), tick(0), tick(1), tick(2)}},
-	"expire del":   {acts: []act{inc(0, 0, 0, 1), expire(1), del(2)}},
-	"any order":    {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2)}},
-	"any order 2":  {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), set(2, 9)}},
-	"any order 3":  {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), del(1), inc(0, 0, 2, 1)}},
-	"drop":         {rules: rules{drops: true}, acts: []act{inc(0, 0, 0, 3), del(0), beat(1), beat(2), inc(0, 0, 0, 1)}},
-	"drop 2":       {rules: rules{drops: true}, acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1)}},
-	"drop twins":   {rules: rules{drops: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(1), beat(2)}},
-	"drop state":   {rules: rules{drops: true}, acts: []act{inc(0, 0, 0, 3), del(0), beat(1), beat(2), inc(0, 0, 0, 1), level(0, 1)}},
-	"room":         {rules: rules{room: 1}, floor: true, acts: twoTwins},
-	"room del":     {rules: rules{room: 1}, acts: append(slices.Clone(twoTwins), del(2))},
-	"room drop":    {rules: rules{room: 1, drops: true}, acts: append(slices.Clone(twoTwins), del(1), beat(2), inc(1, 0, 0, 1))},
-	"drop state 2": {rules: rules{drops: true}, acts: []act{inc(0, 0, 0, 3), del(1), beat(2), inc(0, 0, 0, 1), level(1, 0)}},
+	"twins": {floor: true, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(2, 0, 1, 1)}},
+	"two ids": {floor: true,
+		acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(1, 0, 2, 1), inc(2, 0, 2, 1)}},
+	"two keys": {floor: true,
+		acts: []act{inc(0, 0, 1, 1), inc(0, 1, 1, 1), inc(1, 0, 1, 1), inc(1, 1, 1, 1)}},
+	"retry":       {floor: true, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(1, 0, 1, 1)}},
+	"mismatch":    {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 5)}},
+	"del":         {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2)}},
+	"del3":        {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), inc(2, 0, 1, 1), del(2)}},
+	"del reuse":   {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2), inc(1, 0, 0, 1)}},
+	"del del":     {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2), del(1)}},
+	"set":         {acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), set(2, 9)}},
+	"set set":     {acts: []act{inc(0, 0, 1, 1), set(1, 9), set(2, 7)}},
+	"set reuse":   {acts: []act{inc(1, 0, 0, 3), del(0), set(1, 9), inc(1, 0, 0, 1)}},
+	"expire":      {acts: []act{inc(0, 0, 0, 1), expire(0), inc(1, 0, 0, 1), tick(0), tick(1), tick(2)}},
+	"expire del":  {acts: []act{inc(0, 0, 0, 1), expire(1), del(2)}},
+	"any order":   {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2)}},
+	"any order 2": {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), set(2, 9)}},
+	"any order 3": {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), del(1), inc(0, 0, 2, 1)}},
+	"drop": {rules: rules{drops: true},
+		acts: []act{inc(0, 0, 0, 3), del(0), beat(1), beat(2), inc(0, 0, 0, 1)}},
+	"drop 2": {rules: rules{drops: true},
+		acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1)}},
+	"drop twins": {rules: rules{drops: true},
+		acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(1), beat(2)}},
+	"drop state": {rules: rules{drops: true},
+		acts: []act{inc(0, 0, 0, 3), del(0), beat(1), beat(2), inc(0, 0, 0, 1), level(0, 1)}},
+	"room":     {rules: rules{room: 1}, floor: true, acts: twoTwins},
+	"room del": {rules: rules{room: 1}, acts: append(slices.Clone(twoTwins), del(2))},
+	"room drop": {rules: rules{room: 1, drops: true},
+		acts: append(slices.Clone(twoTwins), del(1), beat(2), inc(1, 0, 0, 1))},
+	"drop state 2": {rules: rules{drops: true},
+		acts: []act{inc(0, 0, 0, 3), del(1), beat(2), inc(0, 0, 0, 1), level(1, 0)}},
 }
 
 // checker explores all interleavings of a script, shortest first.
@@ -205,7 +213,8 @@ func (c *checker) deliver(at int) bool {
 		for t := range now.r {
 			for mi := range now.r[f].log {
 				m := &now.r[f].log[mi]
-				if f == t || c.rules.wholes && c.nodes[at].seen[t][f]&(1<<mi) != 0 || !c.rules.wholes && m.seq <= now.r[t].cur[f] {
+				if f == t || c.rules.wholes && c.nodes[at].seen[t][f]&(1<<mi) != 0 || !c.rules.wholes &&
+					m.seq <= now.r[t].cur[f] {
 					continue
 				}
 				last = false
@@ -237,7 +246,8 @@ func (c *checker) twice(w *world, t int, m *message) {
 	again := *w
 	again.apply(t, m, c.rules.wholes)
 	if again.hash() != w.hash() {
-		c.bad = fmt.Sprintf("message %d of %c changes something when it is taken twice: %+v", m.seq, 'A'+m.from, w.r[t].keys)
+		c.bad = fmt.Sprintf("message %d of %c changes something when it is taken twice: %+v", m.seq,
+			'A'+m.from, w.r[t].keys)
 	}
 }
 
@@ -311,11 +321,16 @@ func TestScripts(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]checker{
-		"a take-back does not carry the winner's part":     {rules: rules{noCarry: true}, floor: true, acts: scripts["twins"].acts},
-		"an expiry is not asserted again":                  {rules: rules{noAssert: true}, acts: scripts["expire"].acts},
-		"dropped although parts are not closed":            {rules: rules{drops: true, noClosing: true}, acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1), level(1, 2)}},
-		"what has no room is not taken back":               {rules: rules{room: 1, noDue: true}, acts: twoTwins},
-		"dropped when all have acknowledged my own stream": {rules: rules{drops: true, ownAcks: true}, acts: scripts["drop 2"].acts},
+		"a take-back does not carry the winner's part": {rules: rules{noCarry: true}, floor: true,
+			acts: scripts["twins"].acts},
+		"an expiry is not asserted again": {rules: rules{noAssert: true},
+			acts: scripts["expire"].acts},
+		"dropped although parts are not closed": {rules: rules{drops: true, noClosing: true},
+			acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1), level(1, 2)}},
+		"what has no room is not taken back": {rules: rules{room: 1, noDue: true},
+			acts: twoTwins},
+		"dropped when all have acknowledged my own stream": {rules: rules{drops: true, ownAcks: true},
+			acts: scripts["drop 2"].acts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.limit = 1_000_000

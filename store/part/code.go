@@ -131,7 +131,8 @@ func Decode(b []byte) (Parts, error) {
 	return p, nil
 }
 
-// read reads a part, which may have some fields; kept is not nil if it is one of a delta that keeps take-backs.
+// read reads a part, which may have some fields; kept is not nil if it is one of a delta that keeps
+// take-backs.
 func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	q.Region = Region(r.Byte())
 	fields := r.Byte()
@@ -154,7 +155,8 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		q.Base = Base{Clock: r.Uvarint(), Cum: r.Varint()}
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
-	if q.Region >= MaxRegions || fields > may || nothing || q.Set.Clock > q.Live || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
+	if q.Region >= MaxRegions || fields > may || nothing || q.Set.Clock > q.Live ||
+		max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
 		r.Fail()
 	}
 	return kept

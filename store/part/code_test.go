@@ -48,16 +48,17 @@ func TestCode(t *testing.T) {
 func TestCodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]Parts{
-		"two of one region":         {{Region: 1, Clock: 1}, {Region: 1, Clock: 2}},
-		"wrong order":               {{Region: 2, Clock: 1}, {Region: 1, Clock: 2}},
-		"no such region":            {{Region: MaxRegions, Clock: 1}},
-		"a part of nothing":         {{Region: 1}},
-		"a sum of nothing":          {{Region: 1, Cum: 1, Base: Base{Clock: 1}}},
-		"live after the newest":     {{Region: 1, Clock: 1, Live: 2}},
-		"set after the newest":      {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
-		"set that is not alive":     {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
-		"expiry after the newest":   {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
-		"a set beyond all clocks":   {{Region: 1, Clock: 5, Live: 5, Set: Register{Clock: 5, HLC: MaxHLC + 1}}},
+		"two of one region":       {{Region: 1, Clock: 1}, {Region: 1, Clock: 2}},
+		"wrong order":             {{Region: 2, Clock: 1}, {Region: 1, Clock: 2}},
+		"no such region":          {{Region: MaxRegions, Clock: 1}},
+		"a part of nothing":       {{Region: 1}},
+		"a sum of nothing":        {{Region: 1, Cum: 1, Base: Base{Clock: 1}}},
+		"live after the newest":   {{Region: 1, Clock: 1, Live: 2}},
+		"set after the newest":    {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
+		"set that is not alive":   {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
+		"expiry after the newest": {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
+		"a set beyond all clocks": {{Region: 1, Clock: 5, Live: 5,
+			Set: Register{Clock: 5, HLC: MaxHLC + 1}}},
 		"expiry beyond all clocks":  {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, HLC: MaxHLC + 1}}},
 		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{1, 4, 1}}}},
 		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{3, 2, 1}}}},
@@ -72,7 +73,8 @@ func TestCodeRefuses(t *testing.T) {
 		}
 	}
 	for name, b := range map[string]string{
-		"unknown field": "010010010002", "a field that is empty": "0100040100020000", "a long varint": "010000810000" + "02",
+		"unknown field": "010010010002", "a field that is empty": "0100040100020000",
+		"a long varint":  "010000810000" + "02",
 		"more behind it": "0000", "nothing": "", "number too large": "ffffffffff01",
 	} {
 		raw, err := hex.DecodeString(b)
@@ -85,8 +87,8 @@ func TestCodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDelta: what was made of parts is told by what it makes of their take-backs, also if some are dropped, and
-// nothing else is accepted.
+// TestDelta: what was made of parts is told by what it makes of their take-backs, also if some are
+// dropped, and nothing else is accepted.
 func TestDelta(t *testing.T) {
 	t.Parallel()
 	undos := func(from, to uint64) (all []Undo) {
@@ -95,7 +97,8 @@ func TestDelta(t *testing.T) {
 		}
 		return all
 	}
-	before := Parts{{Region: 1, Clock: 1500, Live: 900, Undo: undos(1, 400)}, FromCounter(2, 5, 9), {Region: 4, Clock: 2000, Undo: undos(1, 3)}}
+	before := Parts{{Region: 1, Clock: 1500, Live: 900, Undo: undos(1, 400)}, FromCounter(2, 5, 9),
+		{Region: 4, Clock: 2000, Undo: undos(1, 3)}}
 	for name, tc := range map[string]struct {
 		undo  []Undo
 		bytes int
@@ -136,12 +139,14 @@ func TestDelta(t *testing.T) {
 		t.Errorf("dropped twice: %+v", d)
 	}
 	kept.dropped = []uint64{7, 10}
-	if d, err := DecodeDelta((&Delta{Parts{{Region: 1, Clock: 9}}, []*keptUndo{kept}}).AppendTo(nil)); err == nil {
+	if d, err := DecodeDelta((&Delta{Parts{{Region: 1, Clock: 9}},
+		[]*keptUndo{kept}}).AppendTo(nil)); err == nil {
 		t.Errorf("dropped later than the part: %+v", d)
 	}
 }
 
-// FuzzDelta: bytes that are accepted are the encoding of what they say, and whatever it is made of does no harm.
+// FuzzDelta: bytes that are accepted are the encoding of what they say, and whatever it is made of
+// does no harm.
 func FuzzDelta(f *testing.F) {
 	more := sample.Clone()
 	more.Increment(1, 1<<40, 1, Expiry{})
@@ -181,7 +186,9 @@ func FuzzDecode(f *testing.F) {
 		for _, change := range []func(p *Parts){
 			func(p *Parts) { p.Increment(r, seq, v, p.Expiry()) },
 			func(p *Parts) { p.Delete(r, seq, []RegionBase{{Region(v), Base{uint64(v), v}}}) },
-			func(p *Parts) { p.Assign(r, seq, min(seq, MaxHLC), v, p.Seen(r), Expiry{HLC: min(seq, MaxHLC), At: v}) },
+			func(p *Parts) {
+				p.Assign(r, seq, min(seq, MaxHLC), v, p.Seen(r), Expiry{HLC: min(seq, MaxHLC), At: v})
+			},
 			func(p *Parts) { p.SetExpiry(r, seq, min(uint64(v), MaxHLC), v) }, // a note has no later one
 			func(p *Parts) { p.TakeBack(r, seq, uint64(v), v) },
 			func(p *Parts) { p.DropUndo(r, seq, []uint64{2}) },
@@ -206,15 +213,18 @@ func FuzzDecode(f *testing.F) {
 // not; and what makes a difference is told.
 func TestAgreed(t *testing.T) {
 	agreed := func(p Parts) string { return string(p.AppendAgreed(nil)) }
-	kept := Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2, Base: Base{Clock: 5}}, {Region: 1, Clock: 6, Base: Base{Clock: 6}}}
+	kept := Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2, Base: Base{Clock: 5}}, {Region: 1, Clock: 6,
+		Base: Base{Clock: 6}}}
 	forgot := Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2}}
 	if agreed(kept) != agreed(forgot) || agreed(kept) == "" {
 		t.Errorf("%x and %x", agreed(kept), agreed(forgot))
 	}
-	if dead := agreed(Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2, Base: Base{Clock: 9, Cum: 2}}}); dead != "" {
+	if dead := agreed(Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2,
+		Base: Base{Clock: 9, Cum: 2}}}); dead != "" {
 		t.Errorf("of a dead counter: %x", dead)
 	}
-	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5, Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
+	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5,
+		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
 	seen := map[string]bool{agreed(Parts{whole}): true}
 	for i, change := range []func(q *Part){
 		func(q *Part) { q.Region++ },

@@ -34,7 +34,8 @@ func (k *keptUndo) appendTo(b []byte) []byte {
 	return b
 }
 
-// readKept reads what a part at a clock keeps. Each number takes a byte or more, so memory is bounded by input.
+// readKept reads what a part at a clock keeps. Each number takes a byte or more, so memory is
+// bounded by input.
 func readKept(r *coding.Reader, clock uint64) *keptUndo {
 	k, before := new(keptUndo), uint64(0)
 	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && !r.Bad; n-- {

@@ -284,8 +284,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestClosedByAnother: what another region has deleted is closed by its own region all the same if anything is
-// left of it that a region that forgets it would not have.
+// TestClosedByAnother: what another region has deleted is closed by its own region all the same if
+// anything is left of it that a region that forgets it would not have.
 func TestClosedByAnother(t *testing.T) {
 	t.Parallel()
 	all := func(by, of Region) uint64 { return 100 }
@@ -338,7 +338,8 @@ func TestUndoIsShared(t *testing.T) {
 	p.TakeBack(0, 8, 7, 1)
 	q.TakeBack(0, 9, 7, 1)
 	merged.TakeBack(0, 10, 7, 1)
-	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 || merged[0].Undo[3].Clock != 10 || len(before[0].Undo) != 3 {
+	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 || merged[0].Undo[3].Clock != 10 ||
+		len(before[0].Undo) != 3 {
 		t.Errorf("%+v, %+v, %+v", p[0].Undo, q[0].Undo, merged[0].Undo)
 	}
 }

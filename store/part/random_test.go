@@ -230,7 +230,8 @@ func TestMergeLaws(t *testing.T) {
 		}
 		for range 30 {
 			a, b, c := pool[r.rng.IntN(len(pool))], pool[r.rng.IntN(len(pool))], pool[r.rng.IntN(len(pool))]
-			if !same(join(a, b), join(b, a)) || !same(join(join(a, b), c), join(a, join(b, c))) || !same(join(a, a), a) {
+			if !same(join(a, b), join(b, a)) || !same(join(join(a, b), c), join(a, join(b, c))) ||
+				!same(join(a, a), a) {
 				t.Fatalf("seed %d: the laws do not hold for\n%+v\n%+v\n%+v", seed, a, b, c)
 			}
 			checked++

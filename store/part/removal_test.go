@@ -28,13 +28,14 @@ type debt struct {
 
 // removal is what a region knows of the removal of another one.
 type removal struct {
-	best              [counters][opids]record
-	owed              []debt
-	lost              int // the region that is removed; -1: none
-	heir              Region
-	from              [regions]bool   // whose state of it was taken
-	said              [regions]uint64 // when each survivor said that it has levelled; of the heir: that it inherits
-	silent, forgetful bool            // mend.noTelling, mend.ignoreUndo
+	best [counters][opids]record
+	owed []debt
+	lost int // the region that is removed; -1: none
+	heir Region
+	from [regions]bool // whose state of it was taken
+	// when each survivor said that it has levelled; of the heir: that it inherits
+	said              [regions]uint64
+	silent, forgetful bool // mend.noTelling, mend.ignoreUndo
 }
 
 // mend is what is left out of a removal.
@@ -105,7 +106,8 @@ func (w *world) takeState(i, j, lost int) {
 		}
 		for x := 1; x < opids; x++ {
 			if b := from.best[k][x]; b.dot != 0 && int(b.region) == lost {
-				w.apply(i, &message{from: Region(lost), key: k, opid: x, rank: b.rank, made: b.made, dot: b.dot, idsOfState: true}, false)
+				w.apply(i, &message{from: Region(lost), key: k, opid: x, rank: b.rank, made: b.made,
+					dot: b.dot, idsOfState: true}, false)
 			}
 		}
 	}
@@ -283,7 +285,8 @@ func (w *world) inherit(i int) {
 // closeLost closes the part of a lost region of a counter that does not exist any more.
 func (w *world) closeLost(i, k int) bool {
 	r := &w.r[i]
-	if r.lost < 0 || r.heir != r.id || r.said[i] == 0 || w.mend.noClose || !r.parts(k).Unclosed(Region(r.lost)) {
+	if r.lost < 0 || r.heir != r.id || r.said[i] == 0 || w.mend.noClose ||
+		!r.parts(k).Unclosed(Region(r.lost)) {
 		return false
 	}
 	r.seq++

@@ -370,7 +370,8 @@ func (w *world) takeBack(r *region, k, x int, a *app, winner Region) {
 	m := message{kind: 't', undone: a.dot, made: a.made, rank: a.rank, back: x, winner: r.best[k][x]}
 	if full {
 		m.kind = 'n'
-		r.due = append(slices.Clip(r.due), debt{k, x, record{r.id, app{dot: a.dot, made: a.made, rank: a.rank}}})
+		r.due = append(slices.Clip(r.due),
+			debt{k, x, record{r.id, app{dot: a.dot, made: a.made, rank: a.rank}}})
 	} else {
 		p.TakeBack(r.id, r.seq, a.dot, a.made)
 	}
@@ -380,7 +381,8 @@ func (w *world) takeBack(r *region, k, x int, a *app, winner Region) {
 	r.change(k, m)
 }
 
-// pay takes back what is due of a counter, as far as there is room; what a deletion has removed is due no more.
+// pay takes back what is due of a counter, as far as there is room; what a deletion has removed is
+// due no more.
 func (w *world) pay(i, k int) (did bool) {
 	r := &w.r[i]
 	var due []debt
@@ -538,7 +540,8 @@ var seed = maphash.MakeSeed()
 // hash feeds everything of a message that matters.
 func (m *message) hash(h *maphash.Hash) {
 	var b [256]byte
-	out := append(b[:0], m.kind, byte(m.key), byte(m.opid), byte(m.rank), byte(m.made), byte(m.seq), byte(m.dot), byte(m.undone), byte(m.value))
+	out := append(b[:0], m.kind, byte(m.key), byte(m.opid), byte(m.rank), byte(m.made), byte(m.seq),
+		byte(m.dot), byte(m.undone), byte(m.value))
 	for _, c := range m.cur {
 		out = append(out, byte(c))
 	}

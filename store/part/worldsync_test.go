@@ -34,7 +34,8 @@ func (w *world) syncID(from *region, j, k, x int) {
 		a.taken = true
 	}
 	told := func(o Region, a app) {
-		w.apply(j, &message{from: o, key: k, opid: x, rank: a.rank, made: a.made, dot: a.dot, idsOfState: true}, false)
+		w.apply(j, &message{from: o, key: k, opid: x, rank: a.rank, made: a.made, dot: a.dot,
+			idsOfState: true}, false)
 	}
 	for o, h := range from.heard[k][x] {
 		switch {
@@ -107,7 +108,8 @@ func (w *world) always(floor bool) string {
 			}
 			p := r.parts(k)
 			if v < n {
-				return fmt.Sprintf("%c shows k%d = %d, but at least %d is known there: %+v", 'A'+i, k, v, n, p)
+				return fmt.Sprintf("%c shows k%d = %d, but at least %d is known there: %+v", 'A'+i, k, v, n,
+					p)
 			}
 			if v != 0 && !p.Alive() {
 				return fmt.Sprintf("%c has no k%d, but its value %d", 'A'+i, k, v)
@@ -135,7 +137,8 @@ func (w *world) sameParts() string {
 // equalButBase compares copies of a part without what deletions have removed of it: who has forgotten the
 // counter does not have that.
 func equalButBase(x, y Part) bool {
-	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire && slices.Equal(x.Undo, y.Undo)
+	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire &&
+		slices.Equal(x.Undo, y.Undo)
 }
 
 // end is what must hold when everyone has heard of everything.
@@ -159,8 +162,10 @@ func (w *world) end() string {
 		e := p.Expiry()
 		persists := e.HLC != 0 && e.At == 0
 		for _, a := range w.hist.apps {
-			if ticked && !persists && p.Alive() && a.key == k && a.under && a.dot > p.get(a.owner).Base.Clock {
-				return fmt.Sprintf("k%d lives for ever: an increment made under an expiry that has passed: %+v", k, p)
+			if ticked && !persists && p.Alive() && a.key == k && a.under &&
+				a.dot > p.get(a.owner).Base.Clock {
+				return fmt.Sprintf("k%d lives for ever: an increment made under an expiry that has "+
+					"passed: %+v", k, p)
 			}
 		}
 	}
@@ -195,7 +200,8 @@ func (w *world) hash() uint64 {
 		}
 		b = append(b, byte(r.seq), byte(r.hlc), byte(len(r.due)))
 		for _, d := range []uint64{r.digest, w.hist.digest, uint64(w.done)} {
-			b = append(b, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40), byte(d>>48), byte(d>>56))
+			b = append(b, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40),
+				byte(d>>48), byte(d>>56))
 		}
 		if r.ticked {
 			b = append(b, 1)

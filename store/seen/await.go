@@ -25,14 +25,16 @@ func (o *Options) late(runs []persistence.Run, keep int64) (n int) {
 
 // divide divides a table's runs into those that stay, of which the first late ones are
 // only awaited, and those that go.
-func (b *Build) divide(runs []persistence.Run, keep int64, await Awaited) (stay []persistence.Run, late int, gone []persistence.Run) {
+func (b *Build) divide(runs []persistence.Run, keep int64, await Awaited) (stay []persistence.Run, late int,
+	gone []persistence.Run) {
 	bytes := uint64(0)
 	for _, r := range runs {
 		bytes += r.Bytes
 	}
 	end := b.late(runs, keep)
 	for i, r := range runs {
-		isAwaited := r.LastSeq > await.Acked && r.LastTime+await.For >= b.Now && (await.Bytes == 0 || bytes <= await.Bytes)
+		isAwaited := r.LastSeq > await.Acked && r.LastTime+await.For >= b.Now &&
+			(await.Bytes == 0 || bytes <= await.Bytes)
 		if r.LastTime+keep < b.Now && !(b.Awaited != nil && isAwaited) {
 			gone, bytes = append(gone, r), bytes-r.Bytes
 			continue

@@ -57,7 +57,9 @@ func TestAwaited(t *testing.T) {
 			for _, logged := range []int64{10, 20, 30} { // each run has two
 				for range 2 {
 					o.seq++
-					r := &Record{Table: 1, Hash: o.seq, Seq: o.seq, Logged: logged, Key: make([]byte, bytes/2), ID: fmt.Append(nil, o.seq), Original: Original{Result: int64(o.seq)}}
+					r := &Record{Table: 1, Hash: o.seq, Seq: o.seq, Logged: logged,
+						Key: make([]byte, bytes/2), ID: fmt.Append(nil, o.seq),
+						Original: Original{Result: int64(o.seq)}}
 					if o.seq == 4 {
 						r.Original.Other, r.Original.Dot, r.Original.Taken = true, 1, 1
 					}
@@ -101,7 +103,8 @@ func TestAwaitedRunsStayFew(t *testing.T) {
 		b := &Build{Options: o, rs: &rs}
 		b.Now, b.Goal = now, Merge
 		seq := uint64(now/every) + 1
-		runs = append(runs, persistence.Run{Count: 1000, FirstSeq: seq, LastSeq: seq, FirstTime: now, LastTime: now + every - 1})
+		runs = append(runs, persistence.Run{Count: 1000, FirstSeq: seq, LastSeq: seq, FirstTime: now,
+			LastTime: now + every - 1})
 		records, written = records+1000, written+1000
 		rs.runs[1] = runs
 		live, late, gone := b.divide(runs, keep, await)
@@ -115,7 +118,8 @@ func TestAwaitedRunsStayFew(t *testing.T) {
 					written += g.run.Count
 				}
 				if isLate := g.run.LastTime+keep < now; g.run.LastTime-g.run.FirstTime > keep/8 && !isLate {
-					t.Fatalf("at %d ms a run that is remembered spans %d ms", now, g.run.LastTime-g.run.FirstTime)
+					t.Fatalf("at %d ms a run that is remembered spans %d ms", now,
+						g.run.LastTime-g.run.FirstTime)
 				}
 				next = append(next, g.run)
 			}

@@ -37,7 +37,8 @@ func BenchmarkRuns(b *testing.B) {
 		var rs Records
 		for range records {
 			seq++
-			rs.Add(&Record{Table: 1, Hash: rng.Uint64(), Seq: seq, Key: fmt.Appendf(nil, "counter:%06d", seq%1e6), ID: fmt.Appendf(nil, "%016x", rng.Uint64())})
+			rs.Add(&Record{Table: 1, Hash: rng.Uint64(), Seq: seq,
+				Key: fmt.Appendf(nil, "counter:%06d", seq%1e6), ID: fmt.Appendf(nil, "%016x", rng.Uint64())})
 		}
 		build.sealed = rs.seal()
 		flush = group{run: newRun(build.sealed, records), records: true}
@@ -54,7 +55,8 @@ func BenchmarkRuns(b *testing.B) {
 			for b.Loop() {
 				o.db.RemoveRuns([]persistence.Run{write(b, bench.group)})
 			}
-			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N)/float64(bench.group.run.Count), "cpu-ns/record")
+			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N)/float64(bench.group.run.Count),
+				"cpu-ns/record")
 		})
 	}
 }

@@ -152,7 +152,8 @@ func newRun(bundles []*bundle, n int) persistence.Run {
 		count, size = count+s.count, size+s.size
 	}
 	return persistence.Run{
-		Count: uint64(n), Bytes: uint64(n * (size/count - recordHeader)), // about: the tables' share the average
+		// about: the tables' share the average
+		Count: uint64(n), Bytes: uint64(n * (size/count - recordHeader)),
 		FirstSeq: first.firstSeq, FirstTime: first.first, LastSeq: last.lastSeq, LastTime: last.last,
 	}
 }
@@ -167,7 +168,8 @@ type group struct {
 
 // groups says what is merged with what. The first late ones of the runs are beyond the
 // remembering time.
-func (b *Build) groups(runs []persistence.Run, late int, new persistence.Run, keep, await int64) (groups []group) {
+func (b *Build) groups(runs []persistence.Run, late int, new persistence.Run, keep,
+	await int64) (groups []group) {
 	all := slices.Clone(runs)
 	if new.Count > 0 {
 		all = append(all, new)
@@ -230,7 +232,9 @@ func (b *Build) write(g group, table uint32, n int) (persistence.Run, error) {
 // commit, the rest at once.
 func (b *Build) replace(table uint32, old, live, written []persistence.Run) {
 	rs := b.rs
-	gone := slices.DeleteFunc(slices.Clone(old), func(r persistence.Run) bool { return slices.Contains(live, r) })
+	gone := slices.DeleteFunc(slices.Clone(old), func(r persistence.Run) bool {
+		return slices.Contains(live, r)
+	})
 	var remove []persistence.Run
 	rs.mu.Lock()
 	for _, r := range written {
@@ -348,7 +352,8 @@ func similar(all []persistence.Run, keep int64) int {
 	n, first := last.Count, last.FirstTime
 	for {
 		i, sum := from, n
-		for i > 0 && sizeClass(all[i-1].Count) <= sizeClass(n) && last.LastTime-min(first, all[i-1].FirstTime) <= keep/8 {
+		for i > 0 && sizeClass(all[i-1].Count) <= sizeClass(n) &&
+			last.LastTime-min(first, all[i-1].FirstTime) <= keep/8 {
 			i--
 			sum += all[i].Count
 			first = min(first, all[i].FirstTime)

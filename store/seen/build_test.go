@@ -44,16 +44,18 @@ func (o *owner) add(table uint32, logged int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seq++
-	o.rs.Add(&Record{Table: table, Hash: o.seq, Seq: o.seq, Logged: logged, Key: []byte("k"), ID: fmt.Append(nil, o.seq), Original: Original{Result: int64(o.seq)}})
+	o.rs.Add(&Record{Table: table, Hash: o.seq, Seq: o.seq, Logged: logged, Key: []byte("k"),
+		ID: fmt.Append(nil, o.seq), Original: Original{Result: int64(o.seq)}})
 }
 
 func (o *owner) begin(goal Goal, now int64) *Build {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.rs.Begin(Options{Goal: goal, Now: now, Scratch: new(Scratch), Keep: func(table uint32) (int64, bool) {
-		ms, ok := o.keep[table]
-		return ms, ok
-	}})
+	return o.rs.Begin(Options{Goal: goal, Now: now, Scratch: new(Scratch),
+		Keep: func(table uint32) (int64, bool) {
+			ms, ok := o.keep[table]
+			return ms, ok
+		}})
 }
 
 // save does all of a Build.
@@ -113,13 +115,15 @@ func TestBuild(t *testing.T) {
 	b := o.begin(Flush, 30)
 	o.add(1, 40) // after it began
 	for seq, table := range []uint32{1: 1, 2: 2, 3: 1, 4: 1} {
-		if inMemory, inRun := o.find(t, table, uint64(seq)); seq > 0 && (inMemory != (seq >= 3) || inRun != (seq < 3)) {
+		if inMemory, inRun := o.find(t, table, uint64(seq)); seq > 0 &&
+			(inMemory != (seq >= 3) || inRun != (seq < 3)) {
 			t.Errorf("before: operation %d in memory %v, in a run %v", seq, inMemory, inRun)
 		}
 	}
 	must(t, b.Run())
 	for seq, table := range []uint32{1: 1, 2: 2, 3: 1, 4: 1} {
-		if inMemory, inRun := o.find(t, table, uint64(seq)); seq > 0 && (inMemory != (seq == 4) || inRun != (seq < 4)) {
+		if inMemory, inRun := o.find(t, table, uint64(seq)); seq > 0 &&
+			(inMemory != (seq == 4) || inRun != (seq < 4)) {
 			t.Errorf("after: operation %d in memory %v, in a run %v", seq, inMemory, inRun)
 		}
 	}
@@ -127,7 +131,9 @@ func TestBuild(t *testing.T) {
 		t.Errorf("%d runs before the commit", n)
 	}
 	o.publish(t, b)
-	if got, want := o.rs.TableFigures(1), (Figures{Recent: 1, Runs: 2, RunRecords: 2, RunBytes: o.rs.RunBytes(1)}); got != want || got.RunBytes == 0 {
+	if got, want := o.rs.TableFigures(1),
+		(Figures{Recent: 1, Runs: 2, RunRecords: 2, RunBytes: o.rs.RunBytes(1)}); got != want ||
+		got.RunBytes == 0 {
 		t.Errorf("%+v instead of %+v", got, want)
 	}
 	o.save(t, Tidy, 40)
@@ -139,13 +145,14 @@ func TestBuild(t *testing.T) {
 	o = newOwner(t, fs, "data")
 	must(t, o.rs.Load())
 	n := 0
-	must(t, o.rs.Scan(func(table uint32) bool { return table == 1 }, func(table uint32, hash uint64, last int64) error {
-		n++
-		if table != 1 || last != 40 {
-			t.Errorf("operation %d of table %d, at %d", hash, table, last)
-		}
-		return nil
-	}))
+	must(t, o.rs.Scan(func(table uint32) bool { return table == 1 },
+		func(table uint32, hash uint64, last int64) error {
+			n++
+			if table != 1 || last != 40 {
+				t.Errorf("operation %d of table %d, at %d", hash, table, last)
+			}
+			return nil
+		}))
 	o.rs.Assign(2, func(uint32) bool { return true }) // FLUSHALL was the second
 	if f := o.rs.Figures(); n != 3 || f.Runs != 1 || f.RunRecords != 3 || !o.rs.Obsolete() {
 		t.Errorf("%d were scanned; %+v", n, f)
@@ -184,7 +191,8 @@ func TestDropDuringBuild(t *testing.T) {
 	must(t, b.Run())
 	o.publish(t, b)
 	o.save(t, Flush, 4)
-	if f := o.rs.Figures(); f != (Figures{}) || len(o.files(t)) != 0 || len(o.rs.unpublished) != 0 || o.rs.Obsolete() {
+	if f := o.rs.Figures(); f != (Figures{}) || len(o.files(t)) != 0 || len(o.rs.unpublished) != 0 ||
+		o.rs.Obsolete() {
 		t.Errorf("%+v, files %v, unpublished %v", f, o.files(t), o.rs.unpublished)
 	}
 }
@@ -274,9 +282,11 @@ func TestMergeKeepsRunsFew(t *testing.T) {
 			most = max(most, len(runs))
 		}
 		f := float64(written) / float64(records)
-		t.Logf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
+		t.Logf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every,
+			tc.late, f, most)
 		if f > tc.write || most > tc.runs {
-			t.Errorf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
+			t.Errorf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most",
+				tc.every, tc.late, f, most)
 		}
 	}
 }
@@ -301,7 +311,8 @@ func TestSearchOverReset(t *testing.T) {
 			_, found := s.Found()
 			before := s.Holds()
 			if forget(&o.rs); !before || found != runs || s.Holds() {
-				t.Errorf("%s, with runs: %v: the search holds: %v, and behind it: %v; found: %v", what, runs, before, s.Holds(), found)
+				t.Errorf("%s, with runs: %v: the search holds: %v, and behind it: %v; found: %v", what, runs,
+					before, s.Holds(), found)
 			}
 			o.mu.Unlock()
 		}

@@ -37,11 +37,13 @@ func TestRecentFind(t *testing.T) {
 				rs.Add(&Record{Table: 1, Hash: hashes[i], Seq: uint64(i), Key: key, ID: ids[i]})
 				for range tc.asks(i) {
 					for _, j := range [...]int{i, i &^ 1, rng.IntN(i + 1)} {
-						if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[j], key, ids[j]); !ok || seq != uint64(j) {
+						if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[j], key,
+							ids[j]); !ok || seq != uint64(j) {
 							t.Fatalf("after %d records: %d found %v, sequence %d", i+1, j, ok, seq)
 						}
 					}
-					if _, _, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[i], key, []byte("another")); ok {
+					if _, _, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[i], key,
+						[]byte("another")); ok {
 						t.Fatal("an opid that was never added is found")
 					}
 				}
@@ -76,7 +78,8 @@ func TestRecentIndexOverflows(t *testing.T) {
 		t.Fatalf("%d of %d records are in the index", s.index.count, n)
 	}
 	for i := range n {
-		if b := s.index.find(s, hash(i), []byte("k"), id(i), new(int)); b == nil || recordSeq(b) != uint64(i) {
+		if b := s.index.find(s, hash(i), []byte("k"), id(i), new(int)); b == nil ||
+			recordSeq(b) != uint64(i) {
 			t.Errorf("record %d: found %x", i, b)
 		}
 	}
@@ -89,14 +92,16 @@ func TestRecentFindNewest(t *testing.T) {
 		var rs Records
 		for i := range 4 {
 			for _, id := range []string{"a", "b", "c"} { // as if all had one hash
-				rs.Add(&Record{Table: 1, Hash: 7 << 40, Seq: uint64(10*i) + uint64(id[0]), Key: []byte("k"), ID: []byte(id)})
+				rs.Add(&Record{Table: 1, Hash: 7 << 40, Seq: uint64(10*i) + uint64(id[0]), Key: []byte("k"),
+					ID: []byte(id)})
 			}
 			if s := rs.bundles[0]; slices.Contains(updates, i) {
 				s.index.update(s)
 			}
 		}
 		for _, id := range []string{"a", "b", "c"} {
-			if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, 7<<40, []byte("k"), []byte(id)); !ok || seq != 30+uint64(id[0]) {
+			if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, 7<<40, []byte("k"), []byte(id)); !ok ||
+				seq != 30+uint64(id[0]) {
 				t.Errorf("index updated after %v: %s found %v, sequence %d", updates, id, ok, seq)
 			}
 		}
@@ -109,7 +114,8 @@ func TestRecentFindWithin(t *testing.T) {
 	var rs Records
 	for i := range int64(3) { // bundles of the times 10 to 12, 20 to 22, 30 to 32
 		for j := range int64(3) {
-			rs.Add(&Record{Table: 1, Hash: 7, Seq: uint64(10*i + j + 10), Logged: 10*i + j + 10, Key: []byte("k"), ID: []byte{byte(10*i + j + 10)}})
+			rs.Add(&Record{Table: 1, Hash: 7, Seq: uint64(10*i + j + 10), Logged: 10*i + j + 10,
+				Key: []byte("k"), ID: []byte{byte(10*i + j + 10)}})
 		}
 		if i < 2 {
 			rs.seal()
@@ -121,8 +127,10 @@ func TestRecentFindWithin(t *testing.T) {
 		found       bool
 		asked       string
 	}{
-		{20, 22, 20, true, "010"}, {22, 22, 22, true, "010"}, {20, 20, 20, true, "010"}, {13, 19, 12, false, "000"},
-		{12, 30, 10, true, "111"}, {0, 10, 10, true, "100"}, {32, 99, 32, true, "001"}, {0, 9, 10, false, "000"},
+		{20, 22, 20, true, "010"}, {22, 22, 22, true, "010"}, {20, 20, 20, true, "010"},
+		{13, 19, 12, false, "000"},
+		{12, 30, 10, true, "111"}, {0, 10, 10, true, "100"}, {32, 99, 32, true, "001"},
+		{0, 9, 10, false, "000"},
 		{math.MaxInt64, math.MinInt64, 20, false, "000"}, {21, 21, 30, false, "010"},
 	} {
 		for _, s := range rs.bundles {
@@ -159,7 +167,8 @@ func TestRecentFindSince(t *testing.T) {
 	for n, m := range marks { // n records were there
 		for i := range 6 {
 			rs.mark = m
-			if _, seq, _, ok := rs.FindSinceMark(7, []byte("k"), []byte{byte(i)}); ok != (i >= n) || ok && seq != uint64(i) {
+			if _, seq, _, ok := rs.FindSinceMark(7, []byte("k"), []byte{byte(i)}); ok != (i >= n) || ok &&
+				seq != uint64(i) {
 				t.Errorf("record %d, of those behind %d: found %v, sequence %d", i, n, ok, seq)
 			}
 		}
@@ -171,7 +180,8 @@ func TestRecentFindSince(t *testing.T) {
 func TestBundlesAreBounded(t *testing.T) {
 	var rs Records
 	add := func(id string, seq uint64) {
-		rs.Add(&Record{Table: 1, Hash: seq << 60, Seq: seq, Logged: int64(seq), Key: []byte("k"), ID: []byte(id)})
+		rs.Add(&Record{Table: 1, Hash: seq << 60, Seq: seq, Logged: int64(seq), Key: []byte("k"),
+			ID: []byte(id)})
 	}
 	add("a", 1)
 	full := rs.bundles[0]
@@ -182,7 +192,8 @@ func TestBundlesAreBounded(t *testing.T) {
 	}
 	for i, id := range []string{"a", "b"} {
 		seq := uint64(i + 1)
-		if _, got, _, ok := rs.Find(math.MinInt64, math.MaxInt64, seq<<60, []byte("k"), []byte(id)); !ok || got != seq {
+		if _, got, _, ok := rs.Find(math.MinInt64, math.MaxInt64, seq<<60, []byte("k"), []byte(id)); !ok ||
+			got != seq {
 			t.Errorf("%s: found %v, sequence %d", id, ok, got)
 		}
 	}

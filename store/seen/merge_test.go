@@ -50,12 +50,17 @@ func testMerge(t *testing.T, lists [][][2]uint64, some int, failHash *uint64) {
 	for _, list := range lists {
 		s := &sliceSource{some: some}
 		for _, x := range list {
-			s.rest = append(s.rest, persistence.RunEntry{Hash: x[0], Seq: x[1], Value: fmt.Appendf(nil, "%d/%d", x[0], x[1])})
+			s.rest = append(s.rest,
+				persistence.RunEntry{Hash: x[0], Seq: x[1], Value: fmt.Appendf(nil, "%d/%d", x[0], x[1])})
 		}
 		slices.SortFunc(s.rest, compareEntries)
-		s.rest = slices.CompactFunc(s.rest, func(a, b persistence.RunEntry) bool { return compareEntries(a, b) == 0 })
+		s.rest = slices.CompactFunc(s.rest, func(a, b persistence.RunEntry) bool {
+			return compareEntries(a, b) == 0
+		})
 		want = append(want, s.rest...)
-		if at := slices.IndexFunc(s.rest, func(e persistence.RunEntry) bool { return failHash != nil && e.Hash == *failHash }); at >= 0 && !fails {
+		if at := slices.IndexFunc(s.rest, func(e persistence.RunEntry) bool {
+			return failHash != nil && e.Hash == *failHash
+		}); at >= 0 && !fails {
 			fails, failAt, s.rest, s.fail = true, s.rest[at], s.rest[:at+1], broken
 		}
 		sources = append(sources, s)
@@ -63,11 +68,14 @@ func testMerge(t *testing.T, lists [][][2]uint64, some int, failHash *uint64) {
 	slices.SortFunc(want, compareEntries)
 	want = slices.CompactFunc(want, func(a, b persistence.RunEntry) bool { return compareEntries(a, b) == 0 })
 	if fails { // nothing behind the last entry that all sources are known to have passed
-		want = slices.DeleteFunc(want, func(e persistence.RunEntry) bool { return compareEntries(e, failAt) > 0 })
+		want = slices.DeleteFunc(want, func(e persistence.RunEntry) bool {
+			return compareEntries(e, failAt) > 0
+		})
 	}
 	n := 0
 	err := mergeSources(sources, nil, func(hash, seq uint64, value []byte) error {
-		if n == len(want) || want[n].Hash != hash || want[n].Seq != seq || string(want[n].Value) != string(value) {
+		if n == len(want) || want[n].Hash != hash || want[n].Seq != seq ||
+			string(want[n].Value) != string(value) {
 			t.Fatalf("entry %d: (%x, %d) %s", n, hash, seq, value)
 		}
 		n++

@@ -14,8 +14,10 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // TestStoredID: every opid comes back as it was, is found by itself alone, and
 // only a UUID in its canonical text is stored in another form.
 func TestStoredID(t *testing.T) {
-	ids := [][]byte{[]byte(someUUID), []byte("1"), []byte("00000000-0000-0000-0000-000000000000"), []byte("ffffffff-ffff-ffff-ffff-ffffffffffff"),
-		make([]byte, UUIDSize), make([]byte, UUIDText), make([]byte, 512), []byte("01A1FDCC-4BBC-70EA-A1D6-03CC3A62B435")}
+	ids := [][]byte{[]byte(someUUID), []byte("1"), []byte("00000000-0000-0000-0000-000000000000"),
+		[]byte("ffffffff-ffff-ffff-ffff-ffffffffffff"),
+		make([]byte, UUIDSize), make([]byte, UUIDText), make([]byte, 512),
+		[]byte("01A1FDCC-4BBC-70EA-A1D6-03CC3A62B435")}
 	// What differs from a UUID in one byte, at every place.
 	for i := range UUIDText {
 		for c := range 256 {
@@ -26,7 +28,8 @@ func TestStoredID(t *testing.T) {
 	}
 	for range 1000 {
 		r := func() uint64 { return rand.Uint64() }
-		ids = append(ids, fmt.Appendf(nil, "%08x-%04x-%04x-%04x-%012x", uint32(r()), uint16(r()), uint16(r()), uint16(r()), r()&(1<<48-1)))
+		ids = append(ids, fmt.Appendf(nil, "%08x-%04x-%04x-%04x-%012x", uint32(r()), uint16(r()), uint16(r()),
+			uint16(r()), r()&(1<<48-1)))
 	}
 	var before, coded []byte
 	for _, id := range ids {
@@ -38,13 +41,16 @@ func TestStoredID(t *testing.T) {
 		if r = (decoder{coding.Reader{Rest: coded}}); true {
 			r.skipID()
 		}
-		if string(r.Rest) != "rest" || !isID(coded, id) || !isID(append(coding.AppendBytes(nil, id), "rest"...), id) {
+		if string(r.Rest) != "rest" || !isID(coded, id) ||
+			!isID(append(coding.AppendBytes(nil, id), "rest"...), id) {
 			t.Fatalf("%q is not found as %x", id, coded)
 		}
-		if short, canonical := len(coded)-len("rest") == codedUUID && coded[0] == 0, isCanonical(id); short != canonical {
+		if short, canonical := len(coded)-len("rest") == codedUUID && coded[0] == 0,
+			isCanonical(id); short != canonical {
 			t.Fatalf("%q is stored as %x", id, coded)
 		}
-		if before != nil && !bytes.Equal(before, id) && (isID(coded, before) || isID(coding.AppendBytes(nil, id), before)) {
+		if before != nil && !bytes.Equal(before, id) &&
+			(isID(coded, before) || isID(coding.AppendBytes(nil, id), before)) {
 			t.Fatalf("%q is taken for %q", before, id)
 		}
 		before = id

@@ -24,7 +24,8 @@ func TestOrigin(t *testing.T) {
 			for _, dot := range []uint64{1, 255, 256, 1<<24 - 1, 1 << 24, 1 << 56, math.MaxUint64} {
 				for _, taken := range []uint64{0, 1, 1 << 16, math.MaxUint64} {
 					r := plain
-					r.Original.Clip, r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = clip, true, region, dot, taken
+					r.Original.Clip, r.Original.Other, r.Original.Region = clip, true, region
+					r.Original.Dot, r.Original.Taken = dot, taken
 					b := r.AppendTo(nil)
 					if got, err := ReadRecord(b); err != nil || got.Original != r.Original {
 						t.Errorf("%x: %+v, %v instead of %+v", b, got.Original, err, r.Original)
@@ -55,7 +56,8 @@ func TestOrigin(t *testing.T) {
 // its dot, and has the very bytes that it had before there were any; another region's takes
 // at most 6 bytes more up to a sequence of 16 million, and one more for 256 times as many.
 func TestOriginCosts(t *testing.T) {
-	r := Record{Key: []byte("k"), ID: []byte("i"), Original: Original{Delta: 1, Result: 2, UnixMs: 3, Clip: -1, Dot: 77, Taken: 88}}
+	r := Record{Key: []byte("k"), ID: []byte("i"),
+		Original: Original{Delta: 1, Result: 2, UnixMs: 3, Clip: -1, Dot: 77, Taken: 88}}
 	own := r.AppendTo(nil)
 	if got, want := hex.EncodeToString(own), "016b0169020406010101"; got != want {
 		t.Errorf("%s instead of %s", got, want)
@@ -72,7 +74,9 @@ func TestOriginCosts(t *testing.T) {
 			}
 		}
 	}
-	r.Original = Original{Delta: math.MinInt64, Result: math.MinInt64, UnixMs: math.MinInt64, Clip: math.MinInt64, Other: true, Region: part.MaxRegions - 1, Dot: math.MaxUint64, Taken: math.MaxUint64}
+	r.Original = Original{Delta: math.MinInt64, Result: math.MinInt64, UnixMs: math.MinInt64,
+		Clip: math.MinInt64, Other: true, Region: part.MaxRegions - 1, Dot: math.MaxUint64,
+		Taken: math.MaxUint64}
 	if n := len(r.AppendTo(nil)) - len(r.Key) - len(r.ID); n > recordRoom {
 		t.Errorf("a record may take %d bytes beside key and opid, more than %d", n, recordRoom)
 	}
@@ -83,8 +87,11 @@ func TestOriginCosts(t *testing.T) {
 func TestRank(t *testing.T) {
 	const self = 5
 	ascending := []Original{
-		{UnixMs: -1, Other: true, Region: 9, Dot: 9}, {UnixMs: 1, Other: true, Region: 2, Dot: 8}, {UnixMs: 1, Other: true, Region: 4, Dot: 9}, {UnixMs: 1, Dot: 3}, {UnixMs: 1, Dot: 4},
-		{UnixMs: 1, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Dot: 1}, {UnixMs: 2, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Other: true, Region: 6, Dot: math.MaxUint64}, {UnixMs: math.MaxInt64, Other: true, Region: 1},
+		{UnixMs: -1, Other: true, Region: 9, Dot: 9}, {UnixMs: 1, Other: true, Region: 2, Dot: 8},
+		{UnixMs: 1, Other: true, Region: 4, Dot: 9}, {UnixMs: 1, Dot: 3}, {UnixMs: 1, Dot: 4},
+		{UnixMs: 1, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Dot: 1},
+		{UnixMs: 2, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Other: true, Region: 6, Dot: math.MaxUint64},
+		{UnixMs: math.MaxInt64, Other: true, Region: 1},
 	}
 	for i := range ascending {
 		for j := range ascending {
@@ -98,9 +105,11 @@ func TestRank(t *testing.T) {
 // version is the n-th record of one (key, opid), n from 1 on: own, then another region's
 // that supersedes it, and so on.
 func version(n uint64, logged int64) *Record {
-	r := &Record{Table: 1, Hash: 7 << 50, Seq: n, Logged: logged, Key: []byte("k"), ID: []byte("twin"), Original: Original{Result: int64(n)}}
+	r := &Record{Table: 1, Hash: 7 << 50, Seq: n, Logged: logged, Key: []byte("k"), ID: []byte("twin"),
+		Original: Original{Result: int64(n)}}
 	if n > 1 {
-		r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = true, part.Region(n-2), 100*n, 1
+		r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = true, part.Region(n-2), 100*n,
+			1
 	}
 	return r
 }
@@ -232,7 +241,9 @@ func TestSearchFails(t *testing.T) {
 	run.FirstSeq, run.LastSeq = 2, 2
 	w, err := o.db.NewRun(run)
 	must(t, err)
-	must(t, w.Add(7<<50, 2, bytes.Join([][]byte{coding.AppendBytes(nil, []byte("k")), coding.AppendBytes(nil, []byte("twin")), {0x80}}, nil)))
+	must(t, w.Add(7<<50, 2,
+		bytes.Join([][]byte{coding.AppendBytes(nil, []byte("k")), coding.AppendBytes(nil, []byte("twin")),
+			{0x80}}, nil)))
 	run, err = w.Finish(run)
 	must(t, err)
 	o.mu.Lock()

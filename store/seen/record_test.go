@@ -16,7 +16,8 @@ import (
 func TestPacked(t *testing.T) {
 	for _, r := range []Record{
 		{Key: []byte("k"), ID: []byte("id"), Original: Original{Delta: 1, Result: 1, UnixMs: 1e12}},
-		{Key: bytes.Repeat([]byte("k"), 300), ID: []byte(someUUID), Original: Original{Delta: -1 << 63, Result: 1<<63 - 1, UnixMs: 1e12, Clip: -5}},
+		{Key: bytes.Repeat([]byte("k"), 300), ID: []byte(someUUID),
+			Original: Original{Delta: -1 << 63, Result: 1<<63 - 1, UnixMs: 1e12, Clip: -5}},
 	} {
 		want := r.AppendTo(nil)
 		packed := AppendOp(nil, r.Key, r.ID, r.Original.Delta, r.Original.Result)
@@ -24,7 +25,8 @@ func TestPacked(t *testing.T) {
 			t.Errorf("%x instead of %x", got, want)
 		}
 		key, id, delta, result, rest, ok := CutOp(want, new([UUIDText]byte))
-		if !ok || !bytes.Equal(key, r.Key) || !bytes.Equal(id, r.ID) || delta != r.Original.Delta || result != r.Original.Result || !bytes.Equal(rest, want[len(packed):]) {
+		if !ok || !bytes.Equal(key, r.Key) || !bytes.Equal(id, r.ID) || delta != r.Original.Delta ||
+			result != r.Original.Result || !bytes.Equal(rest, want[len(packed):]) {
 			t.Errorf("%x: cut into %q, %q, %d, %d, %x, %v", want, key, id, delta, result, rest, ok)
 		}
 	}
@@ -50,7 +52,8 @@ func TestUnknownFields(t *testing.T) {
 		{"the clip", clipped, 5, true},
 		{"an unknown field", slices.Concat(plain, field(4, "later")), 0, true},
 		{"an empty one, of the largest tag", slices.Concat(plain, field(1<<64-1, "")), 0, true},
-		{"unknown fields behind the clip", slices.Concat(clipped, field(4, "later"), field(9, "still later")), 5, true},
+		{"unknown fields behind the clip", slices.Concat(clipped, field(4, "later"), field(9, "still later")),
+			5, true},
 		{"tag 0", slices.Concat(plain, field(0, "")), 0, false},
 		{"the clip twice", slices.Concat(clipped, clipped[len(plain):]), 0, false},
 		{"fields in another order", slices.Concat(plain, field(4, ""), clipped[len(plain):]), 0, false},
@@ -59,7 +62,8 @@ func TestUnknownFields(t *testing.T) {
 		{"an empty clip", slices.Concat(plain, field(fieldClip, "")), 0, false},
 		{"a tag alone", append(slices.Clone(plain), 4), 0, false},
 		{"a field that is cut off", slices.Concat(plain, field(4, "later"))[:len(plain)+3], 0, false},
-		{"a field longer than memory", slices.Concat(plain, binary.AppendUvarint([]byte{4}, 1<<63)), 0, false},
+		{"a field longer than memory", slices.Concat(plain, binary.AppendUvarint([]byte{4}, 1<<63)), 0,
+			false},
 	} {
 		got, err := ReadRecord(tc.b)
 		o, err2 := originalOf(tc.b)
@@ -77,7 +81,8 @@ func TestUnknownFields(t *testing.T) {
 // written and read again, and when unknown fields follow it.
 func FuzzRecord(f *testing.F) {
 	for _, id := range []string{"id", someUUID} {
-		r := &Record{Key: []byte("key"), ID: []byte(id), Original: Original{Delta: -1, Result: 5, UnixMs: 1e12}}
+		r := &Record{Key: []byte("key"), ID: []byte(id),
+			Original: Original{Delta: -1, Result: 5, UnixMs: 1e12}}
 		f.Add(r.AppendTo(nil))
 		r.Original.Clip = -7
 		f.Add(append(r.AppendTo(nil), 4, 1, 'x'))

@@ -32,7 +32,8 @@ type mark struct{ bundle, count int }
 // New returns the records of a partition, none. mu is the lock that guards them, db has
 // the partition's runs.
 func New(partition uint16, mu sync.Locker, db *persistence.DB) Records {
-	return Records{partition: partition, mu: mu, db: db, nextRun: 1, runs: make(map[uint32][]persistence.Run), unpublished: make(map[uint64]bool)}
+	return Records{partition: partition, mu: mu, db: db, nextRun: 1, runs: make(map[uint32][]persistence.Run),
+		unpublished: make(map[uint64]bool)}
 }
 
 // Add remembers an operation. Sequences and logged times ascend. Of several records of
@@ -58,7 +59,8 @@ const MaxOthers = 64
 // Find looks in memory for the record of (key, id), whose hash is given, that was added
 // at the logged times first to last. It returns the newest, and its sequence; others says
 // how many records of other operations with that hash it met. The lock is held.
-func (rs *Records) Find(first, last int64, hash uint64, key, id []byte) (o Original, seq uint64, others int, ok bool) {
+func (rs *Records) Find(first, last int64, hash uint64, key, id []byte) (o Original, seq uint64, others int,
+	ok bool) {
 	for i := len(rs.bundles) - 1; i >= 0; i-- {
 		s := rs.bundles[i]
 		if s.last < first || s.first > last {

@@ -50,7 +50,9 @@ func (s *Search) Pending() bool { return len(s.runs) > 0 }
 // record; else it leaves the runs that may, and returns false. It may be called with the
 // lock held or without.
 func (s *Search) Exclude(hash uint64) bool {
-	s.runs = slices.DeleteFunc(s.runs, func(run *persistence.Run) bool { return !s.rs.db.MayHave(*run, hash) })
+	s.runs = slices.DeleteFunc(s.runs, func(run *persistence.Run) bool {
+		return !s.rs.db.MayHave(*run, hash)
+	})
 	if len(s.runs) > 0 {
 		return false
 	}
@@ -119,18 +121,23 @@ func (rs *Records) Load() (err error) {
 		rs.nextRun = max(rs.nextRun, run.ID+1)
 	}
 	// After Reset.
-	rs.obsolete = slices.DeleteFunc(rs.obsolete, func(r persistence.Run) bool { return slices.Contains(rs.found, r) })
+	rs.obsolete = slices.DeleteFunc(rs.obsolete, func(r persistence.Run) bool {
+		return slices.Contains(rs.found, r)
+	})
 	return nil
 }
 
 // Scan calls fn for each record in those runs that Load found whose table is known, run
 // by run in the order of their last logged times, which it is given; until fn returns an
 // error.
-func (rs *Records) Scan(known func(table uint32) bool, fn func(table uint32, hash uint64, last int64) error) error {
+func (rs *Records) Scan(known func(table uint32) bool,
+	fn func(table uint32, hash uint64, last int64) error) error {
 	runs := slices.DeleteFunc(slices.Clone(rs.found), func(r persistence.Run) bool { return !known(r.Table) })
 	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.LastTime, b.LastTime) })
 	for _, run := range runs {
-		err := rs.db.ScanRun(run, func(hash, _ uint64, _ []byte) error { return fn(run.Table, hash, run.LastTime) })
+		err := rs.db.ScanRun(run, func(hash, _ uint64, _ []byte) error {
+			return fn(run.Table, hash, run.LastTime)
+		})
 		if err != nil {
 			return err
 		}
@@ -145,7 +152,8 @@ func (rs *Records) Scan(known func(table uint32) bool, fn func(table uint32, has
 func (rs *Records) Assign(floor uint64, known func(table uint32) bool) {
 	for _, run := range rs.found {
 		merged := slices.ContainsFunc(rs.found, func(o persistence.Run) bool {
-			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
+			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq &&
+				o.LastSeq >= run.LastSeq
 		})
 		if known(run.Table) && !merged && run.LastSeq > floor {
 			rs.runs[run.Table] = append(rs.runs[run.Table], run)

@@ -57,7 +57,8 @@ const (
 func newSorter(scratch *Scratch, bundles []*bundle, table uint32, n int) *sorter {
 	s := &sorter{
 		bundles: bundles, table: table, Scratch: scratch,
-		partBits: min(bits.Len(uint(n/partRecords)), maxPartBits), sliceBits: bits.Len(uint(n / sliceRecords)),
+		partBits:  min(bits.Len(uint(n/partRecords)), maxPartBits),
+		sliceBits: bits.Len(uint(n / sliceRecords)),
 	}
 	all := 0
 	for _, seg := range bundles {
@@ -169,7 +170,8 @@ func (s *sorter) next() ([]persistence.RunEntry, error) {
 	s.entries = s.entries[:0]
 	for _, h := range list {
 		b := s.record(h)
-		s.entries = append(s.entries, persistence.RunEntry{Hash: recordHash(b), Seq: recordSeq(b), Value: recordValue(b)})
+		s.entries = append(s.entries,
+			persistence.RunEntry{Hash: recordHash(b), Seq: recordSeq(b), Value: recordValue(b)})
 	}
 	return s.entries, nil
 }

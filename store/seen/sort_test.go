@@ -17,7 +17,8 @@ func TestSorter(t *testing.T) {
 	var rs Records
 	want := make(map[uint64]Record) // of table 1, by sequence
 	for seq := range uint64(n) {
-		r := Record{Table: 1 + uint32(seq%5/4), Hash: rng.Uint64(), Seq: seq, Key: fmt.Appendf(nil, "key%d", seq), ID: fmt.Appendf(nil, "%064d", seq)}
+		r := Record{Table: 1 + uint32(seq%5/4), Hash: rng.Uint64(), Seq: seq,
+			Key: fmt.Appendf(nil, "key%d", seq), ID: fmt.Appendf(nil, "%064d", seq)}
 		if seq%100 == 0 {
 			r.Hash = same
 		}
@@ -49,7 +50,8 @@ func TestSorter(t *testing.T) {
 				}
 				w := want[e.Seq]
 				got, err := ReadRecord(e.Value)
-				if err != nil || e.Hash != w.Hash || string(got.Key) != string(w.Key) || string(got.ID) != string(w.ID) {
+				if err != nil || e.Hash != w.Hash || string(got.Key) != string(w.Key) ||
+					string(got.ID) != string(w.ID) {
 					t.Fatalf("sequence %d: %+v, %v", e.Seq, got, err)
 				}
 				last = e

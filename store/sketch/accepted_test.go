@@ -11,13 +11,15 @@ import (
 // mutate changes a field of a header to a value that may be out of its range.
 func mutate(rnd *rand.Rand, header []byte) {
 	sub := bloomHeader + bloomSub*rnd.IntN((len(header)-bloomHeader)/bloomSub)
-	fields := [][2]int{{0, 8}, {8, 4}, {12, 4}, {16, 4}, {sub, 8}, {sub + 8, 8}, {sub + 16, 8}, {sub + 24, 8}, {sub + 32, 8}, {sub + 40, 4}, {sub + 44, 8}, {sub + 52, 1}}
+	fields := [][2]int{{0, 8}, {8, 4}, {12, 4}, {16, 4}, {sub, 8}, {sub + 8, 8}, {sub + 16, 8}, {sub + 24,
+		8}, {sub + 32, 8}, {sub + 40, 4}, {sub + 44, 8}, {sub + 52, 1}}
 	at := fields[rnd.IntN(len(fields))]
 	field := header[at[0] : at[0]+at[1]]
 	var v [8]byte
 	copy(v[:], field)
 	old := binary.LittleEndian.Uint64(v[:])
-	values := []uint64{0, 1, old + 1, old - 1, old * 2, 1 << 30, 32769, math.MaxInt64, math.MaxUint64, math.MaxUint64 - 5, math.Float64bits(rnd.Float64())}
+	values := []uint64{0, 1, old + 1, old - 1, old * 2, 1 << 30, 32769, math.MaxInt64, math.MaxUint64,
+		math.MaxUint64 - 5, math.Float64bits(rnd.Float64())}
 	binary.LittleEndian.PutUint64(v[:], values[rnd.IntN(len(values))])
 	copy(field, v[:])
 	if rnd.IntN(2) == 0 { // the sum is right, though it may not fit
@@ -50,8 +52,10 @@ func TestAcceptedHeaderLoads(t *testing.T) {
 	accepted, refused := 0, 0
 	for seed := range uint64(4000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		f := newBloom(t, BloomOptions{Error: []float64{0.9999999, 0.3, 0.01, 1e-9, 1e-300, 5e-323}[rnd.IntN(6)], Capacity: 1 + rnd.Uint64N(9),
-			Expansion: rnd.Uint32N(4), NonScaling: rnd.IntN(8) == 0})
+		f := newBloom(t,
+			BloomOptions{Error: []float64{0.9999999, 0.3, 0.01, 1e-9, 1e-300, 5e-323}[rnd.IntN(6)],
+				Capacity:  1 + rnd.Uint64N(9),
+				Expansion: rnd.Uint32N(4), NonScaling: rnd.IntN(8) == 0})
 		seq := uint64(1)
 		add := func(f *Bloom) {
 			t.Helper()
@@ -123,16 +127,32 @@ func TestImpossibleHeaders(t *testing.T) {
 		*s = made
 	}
 	for name, change := range map[string]func(f *Bloom){
-		"more items than the sub-filter takes":   func(f *Bloom) { f.size, f.subs[1].Size = f.size+5, f.subs[1].Size+5 },
-		"a sum beyond 64 bits":                   func(f *Bloom) { f.size, f.subs[1].Size = 0, math.MaxUint64-2 },
-		"grown before it was full":               func(f *Bloom) { f.size, f.subs[0].Size = f.size-1, 2 },
-		"a sum that is not the items'":           func(f *Bloom) { f.size++ },
-		"capacity 0":                             func(f *Bloom) { f.subs = f.subs[:1]; resize(&f.subs[0], 1, 0.005); f.subs[0].Capacity = 0 },
-		"first capacity too large":               func(f *Bloom) { f.subs = f.subs[:1]; f.size = 3; resize(&f.subs[0], 1<<30+1, 0.005) },
-		"next capacity is not the expansion's":   func(f *Bloom) { resize(&f.subs[1], 7, 0.0025) },
-		"next error is not half":                 func(f *Bloom) { resize(&f.subs[1], 6, 0.004) },
-		"expansion too large":                    func(f *Bloom) { f.subs, f.size, f.expansion = f.subs[:1], 3, 32769 },
-		"growing by nothing":                     func(f *Bloom) { f.subs, f.size, f.expansion = f.subs[:1], 3, 0 },
+		"more items than the sub-filter takes": func(f *Bloom) {
+			f.size, f.subs[1].Size = f.size+5, f.subs[1].Size+5
+		},
+		"a sum beyond 64 bits": func(f *Bloom) {
+			f.size, f.subs[1].Size = 0, math.MaxUint64-2
+		},
+		"grown before it was full":     func(f *Bloom) { f.size, f.subs[0].Size = f.size-1, 2 },
+		"a sum that is not the items'": func(f *Bloom) { f.size++ },
+		"capacity 0": func(f *Bloom) {
+			f.subs = f.subs[:1]
+			resize(&f.subs[0], 1, 0.005)
+			f.subs[0].Capacity = 0
+		},
+		"first capacity too large": func(f *Bloom) {
+			f.subs = f.subs[:1]
+			f.size = 3
+			resize(&f.subs[0], 1<<30+1, 0.005)
+		},
+		"next capacity is not the expansion's": func(f *Bloom) { resize(&f.subs[1], 7, 0.0025) },
+		"next error is not half":               func(f *Bloom) { resize(&f.subs[1], 6, 0.004) },
+		"expansion too large": func(f *Bloom) {
+			f.subs, f.size, f.expansion = f.subs[:1], 3, 32769
+		},
+		"growing by nothing": func(f *Bloom) {
+			f.subs, f.size, f.expansion = f.subs[:1], 3, 0
+		},
 		"grown though NONSCALING":                func(f *Bloom) { f.options |= bloomNonScaling },
 		"bits are not what capacity and bpe say": func(f *Bloom) { f.subs[0].Bytes += 8 },
 		"bits per item are not the error's":      func(f *Bloom) { f.subs[0].bpe *= 1.001 },
@@ -158,7 +178,8 @@ func TestImpossibleHeaders(t *testing.T) {
 func TestAcceptedSketchLoads(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
-		o := CountMinOptions{Width: 1 + rnd.Uint64N(300), Depth: 1 + rnd.Uint64N(70)>>rnd.IntN(7), Cell: []uint64{0, 1, 2, 4, 8, 3}[rnd.IntN(6)]}
+		o := CountMinOptions{Width: 1 + rnd.Uint64N(300), Depth: 1 + rnd.Uint64N(70)>>rnd.IntN(7),
+			Cell: []uint64{0, 1, 2, 4, 8, 3}[rnd.IntN(6)]}
 		if rnd.IntN(2) == 0 {
 			o.Window, o.Past = 1+rnd.Int64N(2000), rnd.Uint64N(MaxPast+2)
 		}
@@ -174,7 +195,8 @@ func TestAcceptedSketchLoads(t *testing.T) {
 			case f.Due(logged) && (f.PaneIsOver(logged) || rnd.IntN(2) == 0):
 				change = f.AppendUpkeep(nil, logged)
 			case rnd.IntN(9) == 0 && !f.Windowed():
-				if change, err = f.AppendMerge(nil, []*CountMin{f, f}, []int64{rnd.Int64N(5) - 2, rnd.Int64N(math.MaxInt64/2) >> rnd.IntN(60)}); err != nil {
+				if change, err = f.AppendMerge(nil, []*CountMin{f, f},
+					[]int64{rnd.Int64N(5) - 2, rnd.Int64N(math.MaxInt64/2) >> rnd.IntN(60)}); err != nil {
 					continue
 				}
 			default:

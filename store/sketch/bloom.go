@@ -120,10 +120,12 @@ func (f *SubFilter) appendTo(b []byte) []byte {
 func decodeSubFilter(b []byte) (f SubFilter, ok bool) {
 	u64 := binary.LittleEndian.Uint64
 	f = SubFilter{
-		Bytes: u64(b), Size: u64(b[16:]), Error: math.Float64frombits(u64(b[24:])), bpe: math.Float64frombits(u64(b[32:])),
+		Bytes: u64(b), Size: u64(b[16:]), Error: math.Float64frombits(u64(b[24:])),
+		bpe:    math.Float64frombits(u64(b[32:])),
 		Hashes: binary.LittleEndian.Uint32(b[40:]), Capacity: u64(b[44:]),
 	}
-	if !(f.Error > 0 && f.Error < 1) || f.Capacity < 1 || f.Capacity > math.MaxInt64 || f.Size > f.Capacity || b[52] != 0 {
+	if !(f.Error > 0 && f.Error < 1) || f.Capacity < 1 || f.Capacity > math.MaxInt64 || f.Size > f.Capacity ||
+		b[52] != 0 {
 		return f, false
 	}
 	m, exp := math.Frexp(f.Error) // math.Log of a denormal number is wrong on some machines
@@ -146,8 +148,10 @@ func (f *Bloom) mayFollow(sub *SubFilter) bool {
 		return sub.Capacity <= maxBloomCapacity
 	}
 	last := &f.subs[len(f.subs)-1]
-	return !f.NonScaling() && len(f.subs) < maxBloomSubs && last.Size == last.Capacity && sub.Error <= last.Error/2 &&
-		last.Capacity <= math.MaxInt64/uint64(f.expansion) && sub.Capacity == last.Capacity*uint64(f.expansion)
+	return !f.NonScaling() && len(f.subs) < maxBloomSubs && last.Size == last.Capacity &&
+		sub.Error <= last.Error/2 &&
+		last.Capacity <= math.MaxInt64/uint64(f.expansion) &&
+		sub.Capacity == last.Capacity*uint64(f.expansion)
 }
 
 func (f *SubFilter) has(bits []byte, a, b uint64) bool {
@@ -217,7 +221,8 @@ func UnloadedBloom(header []byte) (*Bloom, error) {
 	n := u32(b[8:])
 	b = b[bloomHeader:]
 	const known = bloomUnrounded | bloomHash64 | bloomNonScaling
-	if n == 0 || uint64(len(b)) != uint64(n)*bloomSub || f.options&^known != 0 || f.options&bloomHash64 == 0 ||
+	if n == 0 || uint64(len(b)) != uint64(n)*bloomSub || f.options&^known != 0 ||
+		f.options&bloomHash64 == 0 ||
 		f.expansion > maxBloomExpansion || f.expansion == 0 && !f.NonScaling() {
 		return nil, ErrCorrupt
 	}
@@ -264,7 +269,8 @@ func (f *Bloom) Options() []byte { return nil }
 
 // Info describes the filter.
 func (f *Bloom) Info() *BloomInfo {
-	return &BloomInfo{Size: f.size, Expansion: f.expansion, NonScaling: f.NonScaling(), Filters: append([]SubFilter(nil), f.subs...)}
+	return &BloomInfo{Size: f.size, Expansion: f.expansion, NonScaling: f.NonScaling(),
+		Filters: append([]SubFilter(nil), f.subs...)}
 }
 
 // NonScaling reports whether the filter does not grow.
@@ -299,7 +305,8 @@ func (f *Bloom) Room() uint64 {
 func (f *Bloom) Next(n uint64) (next []SubFilter, bytes uint64, ok bool) {
 	last, all := f.subs[len(f.subs)-1], f.Needs()
 	for room := f.Room(); room < n; room += last.Capacity {
-		if f.NonScaling() || len(f.subs)+len(next) >= maxBloomSubs || last.Capacity > math.MaxInt64/max(uint64(f.expansion), 1) {
+		if f.NonScaling() || len(f.subs)+len(next) >= maxBloomSubs ||
+			last.Capacity > math.MaxInt64/max(uint64(f.expansion), 1) {
 			return nil, 0, false
 		}
 		if last, ok = newSubFilter(last.Error/2, last.Capacity*uint64(f.expansion)); !ok {
@@ -356,7 +363,8 @@ func (f *Bloom) Redo(change []byte, seq uint64) error {
 			return fmt.Errorf("%w: items of a filter", ErrCorrupt)
 		}
 		for ; len(r.Rest) > 0; r.Rest = r.Rest[16:] {
-			if !f.add(int(n), binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:]), seq) {
+			if !f.add(int(n), binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:]),
+				seq) {
 				return fmt.Errorf("%w: more items than a sub-filter takes", ErrCorrupt)
 			}
 		}

@@ -97,7 +97,8 @@ func TestBloomChunks(t *testing.T) {
 		next int64
 		data string
 		want error
-	}{{0, "", ErrCorrupt}, {1, "x", ErrCorrupt}, {99, "x", ErrChunkOffset}, {10, "123456789", ErrChunkLength}} {
+	}{{0, "", ErrCorrupt}, {1, "x", ErrCorrupt}, {99, "x", ErrChunkOffset},
+		{10, "123456789", ErrChunkLength}} {
 		if _, err := g.AppendChunk(nil, c.next, []byte(c.data)); !errors.Is(err, c.want) {
 			t.Errorf("%d %q: %v", c.next, c.data, err)
 		}
@@ -168,7 +169,8 @@ func FuzzBloom(f *testing.F) {
 				if err := g.Redo(what, 2); err != nil {
 					t.Fatal(err)
 				}
-				if _, got := g.Chunk(next-int64(len(change)), uint64(len(change))); !bytes.Equal(got, change) {
+				if _, got := g.Chunk(next-int64(len(change)), uint64(len(change))); !bytes.Equal(got,
+					change) {
 					t.Errorf("%x was loaded, %x is dumped", change, got)
 				}
 			}

@@ -510,7 +510,8 @@ func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
 	for row := range f.opts.Depth {
 		if !f.Windowed() && !o.Windowed() && f.opts.cell() == 4 && o.opts.cell() == 4 {
 			from, to := 4*row*f.opts.Width, 4*(row+1)*f.opts.Width
-			if sum, fits := dot(f.parts[0].cells[from:to], o.parts[0].cells[from:to]); fits && (!ok || sum < product) {
+			if sum, fits := dot(f.parts[0].cells[from:to], o.parts[0].cells[from:to]); fits &&
+				(!ok || sum < product) {
 				product, ok = sum, true
 			}
 			continue

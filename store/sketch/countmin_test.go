@@ -85,7 +85,8 @@ func TestVectors(t *testing.T) {
 	for i, item := range []string{"a", "b", "c", "d", "e", "f", "a", "g", "h", "i", "j"} {
 		must(t, f.Redo(pairs(item, []int64{1, 2, 3, 4, 5, 6, 10, 7, 8, 9, 10}[i]), uint64(i+1)))
 	}
-	p := plain{count: 65, rows: [][]int64{{12, 20, 15, 0, 0, 11, 7}, {3, 19, 16, 0, 0, 21, 6}, {8, 11, 11, 0, 0, 30, 5}}}
+	p := plain{count: 65,
+		rows: [][]int64{{12, 20, 15, 0, 0, 11, 7}, {3, 19, 16, 0, 0, 21, 6}, {8, 11, 11, 0, 0, 30, 5}}}
 	p.check(t, f)
 }
 
@@ -202,7 +203,8 @@ func TestPages(t *testing.T) {
 	}
 	for _, bad := range []error{
 		LoadPage(g, 0, 9, []byte{0, 0}), LoadPage(g, 99, 9, nil), LoadPage(g, 1, 9, make([]byte, 5)),
-		f.Redo(nil, 9), f.Redo([]byte{9}, 9), f.Redo([]byte{countPairs, 5}, 9), f.Redo(append(pairs("a", 1), 0), 9),
+		f.Redo(nil, 9), f.Redo([]byte{9}, 9), f.Redo([]byte{countPairs, 5}, 9),
+		f.Redo(append(pairs("a", 1), 0), 9),
 		f.Redo([]byte{countMerged, 1, 99}, 9), f.Redo([]byte{countMerged, 1, 1, 0}, 9),
 	} {
 		if bad == nil {
@@ -214,7 +216,8 @@ func TestPages(t *testing.T) {
 // FuzzCountMin: no bytes of the disk make a sketch that is too large, or panic.
 func FuzzCountMin(f *testing.F) {
 	f.Add(CountMinOptions{Width: 100, Depth: 2, Cell: 1}.Encode(), pairs("a", 3))
-	f.Add(CountMinOptions{Width: 3000, Depth: 2}.Encode(), append(binary.AppendVarint([]byte{countMerged}, 3), append([]byte{2}, make([]byte, 24000-pageSize)...)...))
+	f.Add(CountMinOptions{Width: 3000, Depth: 2}.Encode(), append(binary.AppendVarint([]byte{countMerged}, 3),
+		append([]byte{2}, make([]byte, 24000-pageSize)...)...))
 	f.Fuzz(func(t *testing.T, options, change []byte) {
 		u, err := UnloadedCountMin(options)
 		if err != nil {

@@ -16,13 +16,15 @@ func TestMurmur(t *testing.T) {
 		"abcdefgh":    {0xd435df7a565a8af1, 0xbf3d673c0b1029cf, 0x042287e6, 0x3e70529b},
 		"hello world": {0xbae8fb35317acde1, 0xa5c3078260d44436, 0x44a81419, 0x8596aa75},
 		"\x00":        {0, 0x5825f5f3bd962979, 0xe94e6ebd, 0x2bb1a13b},
-		"The quick brown fox jumps over the lazy dog": {0xc7a616a28f4a74d6, 0xfab0774384f74e2a, 0x212729d0, 0x7db42000},
+		"The quick brown fox jumps over the lazy dog": {0xc7a616a28f4a74d6, 0xfab0774384f74e2a, 0x212729d0,
+			0x7db42000},
 	} {
 		a := murmur64([]byte(item), 0xc6a4a7935bd1e995)
 		if b := murmur64([]byte(item), a); a != want.a || b != want.b {
 			t.Errorf("%q: %x %x", item, a, b)
 		}
-		if zero, six := murmur32([]byte(item), 0), murmur32([]byte(item), 6); zero != want.zero || six != want.a6 {
+		if zero, six := murmur32([]byte(item), 0), murmur32([]byte(item), 6); zero != want.zero ||
+			six != want.a6 {
 			t.Errorf("%q: %x %x", item, zero, six)
 		}
 	}

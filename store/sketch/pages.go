@@ -185,5 +185,7 @@ func LoadPage(s Sketch, n uint32, seq uint64, content []byte) error {
 // Equal reports whether two sketches hold the same.
 func Equal(a, b Sketch) bool {
 	return bytes.Equal(a.header(), b.header()) &&
-		slices.EqualFunc(a.Memory().parts, b.Memory().parts, func(x, y part) bool { return bytes.Equal(x.cells, y.cells) })
+		slices.EqualFunc(a.Memory().parts, b.Memory().parts, func(x, y part) bool {
+			return bytes.Equal(x.cells, y.cells)
+		})
 }

@@ -66,7 +66,8 @@ func (f *CountMin) readPanes(r *coding.Reader) {
 	if f.opts.Window == 0 {
 		return
 	}
-	f.panes = panes{newest: r.UpTo(f.opts.panes() - 1), begun: r.Varint(), cleared: r.Uvarint(), counts: make([]int64, f.opts.panes())}
+	f.panes = panes{newest: r.UpTo(f.opts.panes() - 1), begun: r.Varint(), cleared: r.Uvarint(),
+		counts: make([]int64, f.opts.panes())}
 	left := f.count // what the counts of the panes that are not read yet sum up to
 	for i := range f.counts {
 		n := r.Varint()

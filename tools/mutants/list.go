@@ -3,7 +3,14 @@ package main
 import "slices"
 
 // mutants are the edits, by the package that they break and the guarantee.
-var mutants = slices.Concat(storeMutants, operateMutants, sketchMutants, seenMutants, checkMutants, clusterMutants, catchupMutants, metaMutants, netMutants, faceMutants, raftlogMutants, hangMutants, witnessMutants, replicaMutants, rebuildMutants, persistenceMutants, moveMutants, arrivalMutants, partMutants, regionMutants, regionIDMutants, regionPullMutants, regionFlushMutants, regionStateMutants, regionMemberMutants, regionWireMutants, regionAuditMutants, regionTableMutants, regionTellMutants, regionShardMutants, regionRemovalMutants, otherMutants)
+var mutants = slices.Concat(
+	storeMutants, operateMutants, sketchMutants, seenMutants, checkMutants, clusterMutants,
+	catchupMutants, metaMutants, netMutants, faceMutants, raftlogMutants, hangMutants,
+	witnessMutants, replicaMutants, rebuildMutants, persistenceMutants, moveMutants, arrivalMutants,
+	partMutants, regionMutants, regionIDMutants, regionPullMutants, regionFlushMutants,
+	regionStateMutants, regionMemberMutants, regionWireMutants, regionAuditMutants,
+	regionTableMutants, regionTellMutants, regionShardMutants, regionRemovalMutants, otherMutants,
+)
 
 // otherMutants break packages fbf, commands and server, the import, operations that set an
 // expiry, and the client for Go.

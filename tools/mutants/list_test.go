@@ -103,7 +103,9 @@ func TestMutantsCompile(t *testing.T) {
 		}
 	}
 	files := token.NewFileSet()
-	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	imports := importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
 	for _, m := range mutants {
 		if filepath.Ext(m.file) != ".go" {
 			continue

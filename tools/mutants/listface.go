@@ -342,7 +342,7 @@ var faceMutants = []mutant{
 	{
 		guarantee: "limits", name: "what waits for a monitor is not counted",
 		file:     "commands/session.go",
-		old:      " + s.monitored.Load()",
+		old:      "s.monitored.Load() + ",
 		new:      "",
 		packages: "./server", tests: "TestMemoryOfMonitors",
 	},

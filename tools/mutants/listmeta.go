@@ -54,7 +54,7 @@ var metaMutants = []mutant{
 	{
 		guarantee: "G5", name: "the voters of the meta group are on one host",
 		file:     "cluster/meta.go",
-		old:      "cmp.Compare(onHost[a.Host], onHost[b.Host]), ",
+		old:      " cmp.Compare(onHost[a.Host], onHost[b.Host]),",
 		new:      "",
 		packages: "./cluster", tests: "TestMetaVoters",
 	},

@@ -103,8 +103,8 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "what a partition was before stands in for what has come",
 		file:     "store/recover.go",
-		old:      "	v.snapshots = slices.DeleteFunc(v.snapshots, func(s persistence.Snapshot) bool { return s.Seq < p.adopted })\n",
-		new:      "",
+		old:      "		return s.Seq < p.adopted\n",
+		new:      "		return false\n",
 		packages: "./store", tests: "TestMoveOldSnapshot",
 	},
 	{

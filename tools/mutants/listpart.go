@@ -334,7 +334,7 @@ var partMutants = []mutant{
 	{
 		guarantee: "bytes", name: "parts that cannot be are accepted",
 		file:     "store/part/code.go",
-		old:      "|| nothing || q.Set.Clock > q.Live || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {",
+		old:      "|| nothing || q.Set.Clock > q.Live ||\n		max(q.Set.HLC, q.Expire.HLC) > MaxHLC {",
 		new:      "|| false && nothing {",
 		packages: "./store/part", tests: "TestCodeRefuses",
 	},

@@ -96,8 +96,8 @@ var regionMutants = []mutant{
 	{
 		guarantee: "G4", name: "FLUSHALL deletes what other regions count",
 		file:     "store/decide_keys.go",
-		old:      "g != nil && !g.alone() }) {\n		return ErrRegionFlush\n",
-		new:      "false && g != nil }) {\n		return ErrRegionFlush\n",
+		old:      "g != nil && !g.alone()\n	}) {\n		return ErrRegionFlush\n",
+		new:      "false && g != nil\n	}) {\n		return ErrRegionFlush\n",
 		packages: "./store", tests: "TestRegionRefusals|TestRegionFlushRefused",
 	},
 	{

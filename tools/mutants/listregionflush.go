@@ -68,8 +68,8 @@ var regionFlushMutants = []mutant{
 	{
 		guarantee: "G4", name: "a part has a time that nothing can be later than",
 		file:     "store/part/code.go",
-		old:      " || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {\n",
-		new:      " {\n",
+		old:      "max(q.Set.HLC, q.Expire.HLC) > MaxHLC {\n",
+		new:      "false {\n",
 		packages: "./store/part", tests: "TestCodeRefuses",
 	},
 	{

@@ -54,8 +54,8 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "other regions are told of the end of an object",
 		file:     "store/entrykinds.go",
-		old:      "bool { return e.flags&flagWasObject == 0 }, change",
-		new:      "bool { return true }, change",
+		old:      "e.flags&flagWasObject == 0 },\n			change: (*entry).changeDelete",
+		new:      "true },\n			change: (*entry).changeDelete",
 		packages: "./store", tests: "TestRegionObjectEnds",
 	},
 	{
@@ -131,7 +131,7 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "a position is evidence without a proof",
 		file:     "store/proof.go",
-		old:      "at.Proof == (Proof{}) || at.Proof != s.prove(at.RegionSource, incarnation, logEnd{at.Seq, at.Print}):\n",
+		old:      "at.Proof == (Proof{}) ||\n			at.Proof != s.prove(at.RegionSource, incarnation, logEnd{at.Seq, at.Print}):\n",
 		new:      "incarnation == 1<<63:\n",
 		packages: "./store", tests: "TestProof$",
 	},

@@ -30,7 +30,8 @@ type mutant struct {
 func main() {
 	match := flag.String("run", "", "only mutants whose name matches this regular expression")
 	files := flag.String("files", "", "only mutants of files whose path matches this regular expression")
-	seeds := flag.Duration("seeds", 0, "instead of the tests named for it, each mutant meets simulated worlds until they have taken so much CPU time")
+	seeds := flag.Duration("seeds", 0, "instead of the tests named for it, each mutant meets simulated "+
+		"worlds until they have taken so much CPU time")
 	some := flag.Int("sample", 0, "with -seeds: only so many mutants, at random; 0: all")
 	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
 	flag.Parse()
@@ -113,13 +114,15 @@ func copyTree(from, to string) error {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name != "." && strings.HasPrefix(name, ".") || rel == "docs" || rel == "tools" || name == "node_modules" {
+			if name := d.Name(); name != "." && strings.HasPrefix(name, ".") || rel == "docs" ||
+				rel == "tools" || name == "node_modules" {
 				return filepath.SkipDir
 			}
 			return os.MkdirAll(filepath.Join(to, rel), 0o755)
 		}
 		switch ext := filepath.Ext(path); {
-		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", ext == ".html", ext == ".css", ext == ".js", strings.Contains(rel, "testdata"):
+		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", ext == ".html", ext == ".css",
+			ext == ".js", strings.Contains(rel, "testdata"):
 			b, err := os.ReadFile(path)
 			if err != nil {
 				return err

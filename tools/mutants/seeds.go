@@ -28,8 +28,8 @@ func sample(name, file *regexp.Regexp, n int) (some []mutant) {
 	return some
 }
 
-// meetSeeds lets mutants of a copy of the product meet worlds until one fails, or they have taken so much CPU time. It prints which ones
-// seeds catch: they need not catch all.
+// meetSeeds lets mutants of a copy of the product meet worlds until one fails, or they have taken
+// so much CPU time. It prints which ones seeds catch: they need not catch all.
 func meetSeeds(some []mutant, dir string, budget time.Duration) error {
 	tools, err := os.MkdirTemp("", "sim")
 	if err != nil {
@@ -61,7 +61,8 @@ func meetSeeds(some []mutant, dir string, budget time.Duration) error {
 // scenarios are those of the simulator that run a mutant's code.
 func (m mutant) scenarios() string {
 	switch {
-	case strings.HasPrefix(m.file, "regions/"), strings.HasPrefix(m.file, "store/region"), strings.HasPrefix(m.file, "store/part/"):
+	case strings.HasPrefix(m.file, "regions/"), strings.HasPrefix(m.file, "store/region"),
+		strings.HasPrefix(m.file, "store/part/"):
 		return "regions,regioncluster"
 	case strings.HasPrefix(m.file, "cluster/"):
 		return "cluster"
@@ -72,7 +73,8 @@ func (m mutant) scenarios() string {
 // meet runs worlds with the mutant that dir has.
 func (m mutant) meet(sim, dir string, budget time.Duration) string {
 	began := time.Now()
-	out, err := exec.Command(sim, "-tree", dir, "-for", budget.String(), "-shrink", "0", "-scenario", m.scenarios()).CombinedOutput()
+	out, err := exec.Command(sim, "-tree", dir, "-for", budget.String(), "-shrink", "0", "-scenario",
+		m.scenarios()).CombinedOutput()
 	took := time.Since(began).Round(time.Second)
 	var exit *exec.ExitError
 	again := regexp.MustCompile(`(?m)^again: .*`).Find(out)

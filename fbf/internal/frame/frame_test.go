@@ -16,7 +16,8 @@ var magic = [4]byte{'t', 'e', 's', 't'}
 const version = 3
 
 // content is a header and chunks, the middle one of zeros.
-var content = [][]byte{[]byte("header"), []byte("first chunk"), make([]byte, 21), bytes.Repeat([]byte{7}, 3000)}
+var content = [][]byte{[]byte("header"), []byte("first chunk"), make([]byte, 21),
+	bytes.Repeat([]byte{7}, 3000)}
 
 // encode is content as a Stream gives it.
 func encode(t testing.TB) []byte {
@@ -65,7 +66,8 @@ func TestRoundTrip(t *testing.T) {
 	if err := iotest.TestReader(stream(content), b); err != nil {
 		t.Error(err)
 	}
-	for name, r := range map[string]io.Reader{"whole": bytes.NewReader(b), "byte by byte": iotest.OneByteReader(bytes.NewReader(b)),
+	for name, r := range map[string]io.Reader{"whole": bytes.NewReader(b),
+		"byte by byte":             iotest.OneByteReader(bytes.NewReader(b)),
 		"error with the last byte": iotest.DataErrReader(bytes.NewReader(b))} {
 		got, err := decode(r)
 		if err != nil || !slices.EqualFunc(got, content, bytes.Equal) {
@@ -129,14 +131,16 @@ func TestHostileLengths(t *testing.T) {
 		}
 	}
 	b, sum := AppendHeader(nil, magic, version, make([]byte, MaxHeader))
-	if p, got, err := ReadHeader(bytes.NewReader(b), magic, version); err != nil || len(p) != MaxHeader || got != sum {
+	if p, got, err := ReadHeader(bytes.NewReader(b), magic, version); err != nil || len(p) != MaxHeader ||
+		got != sum {
 		t.Errorf("largest header: %v", err)
 	}
 }
 
 // TestOthersEncodings: another magic or version is not read, though its checksum is right.
 func TestOthersEncodings(t *testing.T) {
-	for _, b := range [][]byte{first(AppendHeader(nil, [4]byte{'T'}, version, nil)), first(AppendHeader(nil, magic, version+1, nil))} {
+	for _, b := range [][]byte{first(AppendHeader(nil, [4]byte{'T'}, version, nil)),
+		first(AppendHeader(nil, magic, version+1, nil))} {
 		if _, _, err := ReadHeader(bytes.NewReader(b), magic, version); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%q: %v", b, err)
 		}
@@ -169,7 +173,8 @@ func TestChunksInPlace(t *testing.T) {
 	if err := read(a...); err != nil {
 		t.Fatal(err)
 	}
-	for name, parts := range map[string][][]byte{"exchanged": {a[0], a[2], a[1]}, "left out": {a[0], a[2]}, "another's": {a[0], b[1], b[2]}, "doubled": {a[0], a[1], a[1]}} {
+	for name, parts := range map[string][][]byte{"exchanged": {a[0], a[2], a[1]}, "left out": {a[0],
+		a[2]}, "another's": {a[0], b[1], b[2]}, "doubled": {a[0], a[1], a[1]}} {
 		if err := read(parts...); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -182,7 +187,8 @@ func TestReadersErrors(t *testing.T) {
 	verdict := errors.New("corrupt")
 	for n := range b {
 		_, err := decode(io.MultiReader(bytes.NewReader(b[:n]), iotest.ErrReader(io.ErrNoProgress)))
-		if err = Verdict(err, verdict); !errors.Is(err, io.ErrNoProgress) || errors.Is(err, ErrDamaged) || errors.Is(err, verdict) {
+		if err = Verdict(err, verdict); !errors.Is(err, io.ErrNoProgress) || errors.Is(err, ErrDamaged) ||
+			errors.Is(err, verdict) {
 			t.Fatalf("after %d bytes: %v", n, err)
 		}
 	}

@@ -17,7 +17,8 @@ type Stream struct {
 
 // NewStream starts a stream. next appends the payload of the next chunk, or
 // reports false at the end; it is called within Read only.
-func NewStream(magic [4]byte, version uint8, header []byte, next func(payload []byte) ([]byte, bool)) *Stream {
+func NewStream(magic [4]byte, version uint8, header []byte,
+	next func(payload []byte) ([]byte, bool)) *Stream {
 	s := &Stream{next: next}
 	s.rest, s.sum = AppendHeader(nil, magic, version, header)
 	return s

@@ -117,7 +117,8 @@ func check(ctx context.Context, client redis.UniversalClient, protocol int, pref
 	if err := client.Do(ctx, "CSEEN", prefix+"transaction", "other").Err(); err != redis.Nil {
 		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
 	}
-	if err := client.Do(ctx, "CINCRBY", prefix+"transaction", "op", 6).Err(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+	if err := client.Do(ctx, "CINCRBY", prefix+"transaction", "op", 6).Err(); err == nil ||
+		!strings.HasPrefix(err.Error(), "MISMATCH") {
 		return fmt.Errorf("an opid was used for another delta: %v", err)
 	}
 	added, err := client.Do(ctx, "FBF.ADD", prefix+"filter", "item").Bool()
@@ -169,14 +170,16 @@ func checkSketches(ctx context.Context, c *redis.Client) error {
 		if err := c.CMSInitByProb(ctx, key, 0.01, 0.01).Err(); err != nil {
 			return fmt.Errorf("CMS.INITBYPROB: %w", err)
 		}
-		if counts, err := c.CMSIncrBy(ctx, key, "a", 2, "b", 3).Result(); err != nil || !slices.Equal(counts, []int64{2, 3}) {
+		if counts, err := c.CMSIncrBy(ctx, key, "a", 2, "b", 3).Result(); err != nil ||
+			!slices.Equal(counts, []int64{2, 3}) {
 			return fmt.Errorf("CMS.INCRBY: %v, %w", counts, err)
 		}
 	}
 	if err := c.CMSMergeWithWeight(ctx, "x", map[string]int64{"x": 1, "y": 10}).Err(); err != nil {
 		return fmt.Errorf("CMS.MERGE: %w", err)
 	}
-	if counts, err := c.CMSQuery(ctx, "x", "a", "b", "c").Result(); err != nil || !slices.Equal(counts, []int64{22, 33, 0}) {
+	if counts, err := c.CMSQuery(ctx, "x", "a", "b", "c").Result(); err != nil ||
+		!slices.Equal(counts, []int64{22, 33, 0}) {
 		return fmt.Errorf("CMS.QUERY: %v, %w", counts, err)
 	}
 	sketch, err := c.CMSInfo(ctx, "x").Result()

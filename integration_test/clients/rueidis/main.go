@@ -78,7 +78,8 @@ func check(ctx context.Context, client rueidis.Client, protocol, prefix string) 
 	}
 	pipeline := make(rueidis.Commands, 100)
 	for i := range pipeline {
-		pipeline[i] = client.B().Arbitrary("CINCRBY").Keys(prefix+"pipeline").Args(fmt.Sprint("op-", i), "1").Build()
+		pipeline[i] = client.B().Arbitrary("CINCRBY").Keys(prefix+"pipeline").Args(fmt.Sprint("op-", i),
+			"1").Build()
 	}
 	for i, r := range client.DoMulti(ctx, pipeline...) {
 		if n, err := r.AsInt64(); err != nil || n != int64(i+1) {
@@ -90,7 +91,8 @@ func check(ctx context.Context, client rueidis.Client, protocol, prefix string) 
 	var keys []string
 	for i := range 30 {
 		keys = append(keys, fmt.Sprint(prefix, "spread:", i))
-		spread = append(spread, client.B().Arbitrary("CINCRBY").Keys(keys[i]).Args("op", fmt.Sprint(i)).Build())
+		spread = append(spread,
+			client.B().Arbitrary("CINCRBY").Keys(keys[i]).Args("op", fmt.Sprint(i)).Build())
 	}
 	for i, r := range client.DoMulti(ctx, spread...) {
 		if n, err := r.AsInt64(); err != nil || n != int64(i) {
@@ -123,7 +125,8 @@ func check(ctx context.Context, client rueidis.Client, protocol, prefix string) 
 	if err := do(ctx, client, "CSEEN", prefix+"transaction", "other").Error(); !rueidis.IsRedisNil(err) {
 		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
 	}
-	if err := do(ctx, client, "CINCRBY", prefix+"transaction", "op", "6").Error(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+	if err := do(ctx, client, "CINCRBY", prefix+"transaction", "op", "6").Error(); err == nil ||
+		!strings.HasPrefix(err.Error(), "MISMATCH") {
 		return fmt.Errorf("an opid was used for another delta: %v", err)
 	}
 	added, err := do(ctx, client, "FBF.ADD", prefix+"filter", "item").AsBool()

@@ -39,9 +39,11 @@ type answer struct {
 }
 
 // codes are the errors by the names that they have in other languages.
-var codes = map[string]error{"STALE": fbfkv.ErrStale, "MISMATCH": fbfkv.ErrMismatch, "FUTURE": fbfkv.ErrFuture, "ARGUMENT": fbfkv.ErrArgument,
+var codes = map[string]error{"STALE": fbfkv.ErrStale, "MISMATCH": fbfkv.ErrMismatch,
+	"FUTURE": fbfkv.ErrFuture, "ARGUMENT": fbfkv.ErrArgument,
 	"OVERFLOW": fbfkv.ErrOverflow, "WRONGTYPE": fbfkv.ErrWrongType, "MISCONF": fbfkv.ErrMisconf,
-	"LOADING": fbfkv.ErrLoading, "OOM": fbfkv.ErrOutOfMemory, "MOVED": fbfkv.ErrMoved, "TRYAGAIN": fbfkv.ErrTryAgain}
+	"LOADING": fbfkv.ErrLoading, "OOM": fbfkv.ErrOutOfMemory, "MOVED": fbfkv.ErrMoved,
+	"TRYAGAIN": fbfkv.ErrTryAgain}
 
 // outcome makes an answer of what Add and Do return.
 func outcome(value int64, err error) answer {

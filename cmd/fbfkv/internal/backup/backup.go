@@ -95,7 +95,8 @@ func backUp(addr, target string, login *connect.Flags, stdout, stderr io.Writer)
 
 // stream writes the server's data to out, and returns how many bytes there were.
 func stream(client *connect.Client, out io.Writer) (size int64, err error) {
-	err = client.With(context.Background(), func(conn *connect.Conn) error { // the stream is this connection's
+	// the stream is this connection's
+	err = client.With(context.Background(), func(conn *connect.Conn) error {
 		for next := "-"; ; next = "NEXT" {
 			piece, err := conn.Do("BACKUP", next).Text()
 			if err != nil || piece == "" {
@@ -135,7 +136,8 @@ func await(watching *connect.Client, stderr io.Writer, work func() error) error 
 			}
 			fields := info.Parse(text)
 			if stage := fields["backup_stage"]; stage != "" {
-				progress.Set(stage, stage != "snapshots", int64(fields.Number("backup_done")), int64(fields.Number("backup_total")))
+				progress.Set(stage, stage != "snapshots", int64(fields.Number("backup_done")),
+					int64(fields.Number("backup_total")))
 			}
 		}
 	}

@@ -38,7 +38,8 @@ func New() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&drop, "drop-unreadable", false, "delete the keys whose filter or sketch cannot be read")
+	cmd.Flags().BoolVar(&drop, "drop-unreadable", false, "delete the keys whose filter or sketch "+
+		"cannot be read")
 	return cmd
 }
 
@@ -71,10 +72,14 @@ func Run(dir, name string, stdout, stderr io.Writer) (store.CheckReport, error) 
 	if n := len(r.Problems); n > 0 {
 		return r, fmt.Errorf("%s has %s", name, counted(n, "problem"))
 	}
-	fmt.Fprintf(stdout, "%s is sound: %s in %s; %s of the op log (entries: %d), %s, %s with %s, %s with %s, %s of sketches, %s with %s\n",
-		name, counted(r.Keys, "key"), counted(r.Partitions, "partition"), counted(r.Sections, "section"), r.Entries,
-		counted(r.Rows, "row"), counted(r.Runs, "run"), counted(r.RunRecords, "record"), counted(r.Snapshots, "snapshot"),
-		counted(r.Filters, "filter"), counted(r.Pages, "page"), counted(r.Sstables, "sstable"), counted(r.TableBytes, "byte"))
+	fmt.Fprintf(stdout, "%s is sound: %s in %s; %s of the op log (entries: %d), %s, %s with %s, %s with "+
+		"%s, %s of sketches, %s with %s\n",
+		name, counted(r.Keys, "key"), counted(r.Partitions, "partition"), counted(r.Sections, "section"),
+		r.Entries,
+		counted(r.Rows, "row"), counted(r.Runs, "run"), counted(r.RunRecords, "record"),
+		counted(r.Snapshots, "snapshot"),
+		counted(r.Filters, "filter"), counted(r.Pages, "page"), counted(r.Sstables, "sstable"),
+		counted(r.TableBytes, "byte"))
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
 	return r, nil
 }

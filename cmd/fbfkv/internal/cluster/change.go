@@ -42,7 +42,8 @@ func addCommand() subcommand {
 		use:   "add-node NEW[,NEW...] EXISTING [--shard ID|--new-shard] [--yes]",
 		short: "make servers nodes of a cluster", long: addHelp, args: cobra.ExactArgs(2),
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().StringVar(&shard, "shard", "", "the shard whose replicas they become (default the one with the fewest nodes)")
+			cmd.Flags().StringVar(&shard, "shard", "", "the shard whose replicas they become (default the "+
+				"one with the fewest nodes)")
 			cmd.Flags().BoolVar(&begin, "new-shard", false, "they form a new shard")
 			cmd.MarkFlagsMutuallyExclusive("shard", "new-shard")
 		},
@@ -98,11 +99,13 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 		return err
 	}
 	voters := c.Voters(shard)
-	plan := []string{fmt.Sprintf("The cluster %s of %s gets %d more: %s", short(c.Cluster), count(len(c.Members), "node"), len(missing), strings.Join(missing, ", "))}
+	plan := []string{fmt.Sprintf("The cluster %s of %s gets %d more: %s", short(c.Cluster),
+		count(len(c.Members), "node"), len(missing), strings.Join(missing, ", "))}
 	if c.Shard(shard) == nil {
 		plan = append(plan, "They form a new shard, which has no partitions yet.")
 	} else if len(c.Shards) > 1 {
-		plan = append(plan, fmt.Sprintf("They become nodes of the shard %s, which has %d.", short(shard), voters))
+		plan = append(plan, fmt.Sprintf("They become nodes of the shard %s, which has %d.", short(shard),
+			voters))
 	}
 	if err := o.Confirm(append(plan, o.warn(voters+len(missing))...)...); err != nil {
 		return err
@@ -133,7 +136,8 @@ func chooseShard(c *nodes.Configuration, here []string, named string, begin bool
 
 // smallest returns the shard that has the fewest nodes.
 func smallest(c *nodes.Configuration) string {
-	return slices.MinFunc(c.Shards, func(a, b nodes.Shard) int { return cmp.Compare(c.Voters(a.ID), c.Voters(b.ID)) }).ID
+	return slices.MinFunc(c.Shards,
+		func(a, b nodes.Shard) int { return cmp.Compare(c.Voters(a.ID), c.Voters(b.ID)) }).ID
 }
 
 // findShard returns the shard whose id begins so.
@@ -147,7 +151,8 @@ func findShard(c *nodes.Configuration, named string) (id string, err error) {
 		}
 	}
 	if id == "" {
-		err = fmt.Errorf("the cluster %s has no shard %.40q: see fbfkv cluster status", short(c.Cluster), named)
+		err = fmt.Errorf("the cluster %s has no shard %.40q: see fbfkv cluster status", short(c.Cluster),
+			named)
 	}
 	return id, err
 }
@@ -230,7 +235,8 @@ func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote 
 	defer progress.Clear()
 	for most := uint64(0); ; time.Sleep(operate.RetryPeriod) {
 		var p nodes.Progress
-		if err := o.change(c, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
+		if err := o.change(c, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote},
+			&p); err != nil {
 			return err
 		}
 		if p.Voter || !vote && p.Near {
@@ -267,7 +273,8 @@ func (o *operator) removeNode(existing, addr string) error {
 	if m.Voter {
 		left--
 	}
-	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr, short(c.Cluster), len(c.Members)-1)}
+	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr,
+		short(c.Cluster), len(c.Members)-1)}
 	last := len(c.Of(m.Shard)) == 1
 	if last {
 		plan = append(plan, fmt.Sprintf("It is the last one of the shard %s, which ends.", short(m.Shard)))
@@ -313,13 +320,16 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 	}
 	switch {
 	case left == 0 && len(c.Shards) > 1:
-		return fmt.Errorf("%s is the last node of the shard %s, which has %s: move them away first, with fbfkv cluster move, or rebalance --empty %[2]s",
+		return fmt.Errorf("%s is the last node of the shard %s, which has %s: move them away first, with "+
+			"fbfkv cluster move, or rebalance --empty %[2]s",
 			gone.Address(), short(gone.Shard), count(shard.Count(), "partition"))
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:
-		return fmt.Errorf("without %s the shard %s would have %d nodes of which %d answer, too few to go on: start those that are lost, or replace them first; "+
-			"if a majority is lost for ever, see fbfkv cluster recover", gone.Address(), short(gone.Shard), left, well)
+		return fmt.Errorf("without %s the shard %s would have %d nodes of which %d answer, too few to go "+
+			"on: start those that are lost, or replace them first; "+
+			"if a majority is lost for ever, see fbfkv cluster recover", gone.Address(), short(gone.Shard),
+			left, well)
 	}
 	return nil
 }
@@ -373,7 +383,8 @@ func (o *operator) replace(existing, old, replacement string) error {
 	}
 	switch {
 	case gone != nil && here != nil && here.Voter: // an earlier attempt leaves no vote before OLD is removed
-		return fmt.Errorf("%s is a node of the cluster already, and cannot take the place of %s as well: name an empty server, or see remove-node",
+		return fmt.Errorf("%s is a node of the cluster already, and cannot take the place of %s as well: "+
+			"name an empty server, or see remove-node",
 			replacement, old)
 	case gone == nil && here != nil && here.Voter:
 		o.Say("%s is a member with its directory: there is nothing to replace", replacement)
@@ -392,9 +403,11 @@ func (o *operator) replace(existing, old, replacement string) error {
 			return err
 		}
 	}
-	plan := fmt.Sprintf("In the cluster %s, %s takes the place of %s, whose directory is no longer used.", short(c.Cluster), replacement, old)
+	plan := fmt.Sprintf("In the cluster %s, %s takes the place of %s, whose directory is no longer used.",
+		short(c.Cluster), replacement, old)
 	if old == replacement {
-		plan = fmt.Sprintf("In the cluster %s, %s begins anew: it has an empty directory.", short(c.Cluster), old)
+		plan = fmt.Sprintf("In the cluster %s, %s begins anew: it has an empty directory.", short(c.Cluster),
+			old)
 	}
 	if err := o.Confirm(plan); err != nil {
 		return err

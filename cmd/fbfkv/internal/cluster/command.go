@@ -39,8 +39,10 @@ type subcommand struct {
 
 // New returns the command with its subcommands.
 func New() *cobra.Command {
-	c := operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help, Patience: "a node or a leader"}
-	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
+	c := operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help,
+		Patience: "a node or a leader"}
+	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(),
+		replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
 		restoreCommand(), recoverCommand(), localCommand()} {
 		c.Subcommands = append(c.Subcommands, operate.Subcommand{
 			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,

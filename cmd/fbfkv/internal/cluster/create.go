@@ -40,10 +40,12 @@ type creation struct {
 func (c *creation) shards() int { return len(c.addrs) / (c.replicas + 1) }
 
 func (c *creation) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&c.replicas, "replicas", 0, "how many replicas each leader has (default all nodes but one, up to five nodes; 2 for more)")
+	cmd.Flags().IntVar(&c.replicas, "replicas", 0, "how many replicas each leader has (default all nodes "+
+		"but one, up to five nodes; 2 for more)")
 	c.given = func() bool { return cmd.Flags().Changed("replicas") }
 	cmd.Flags().IntVar(&c.partitions, "partitions", 0,
-		"into how many parts the data is divided, a power of two up to 1024, and the most shards there can ever be; "+
+		"into how many parts the data is divided, a power of two up to 1024, and the most shards there "+
+			"can ever be; "+
 			"a directory that has data keeps its own (default 16 for each shard, or the next power of two)")
 }
 
@@ -78,7 +80,8 @@ func (c *creation) run() error {
 		return c.settle(c.addrs[0])
 	}
 	if exists != nil && len(exists.Shards) != c.shards() {
-		return fmt.Errorf("the cluster %s exists with %s, and these nodes would be %d: to let it grow, see add-node",
+		return fmt.Errorf("the cluster %s exists with %s, and these nodes would be %d: to let it grow, "+
+			"see add-node",
 			short(exists.Cluster), count(len(exists.Shards), "shard"), c.shards())
 	}
 	if err := c.findParts(found, exists); err != nil {
@@ -136,7 +139,8 @@ func (c *creation) checkArguments() error {
 		}
 	}
 	if c.partitions < c.shards() {
-		return fmt.Errorf("--partitions %d is less than the %d shards that %d nodes with %d replicas for each leader are",
+		return fmt.Errorf("--partitions %d is less than the %d shards that %d nodes with %d replicas for "+
+			"each leader are",
 			c.partitions, c.shards(), len(c.addrs), c.replicas)
 	}
 	loopback := ""
@@ -152,7 +156,8 @@ func (c *creation) checkArguments() error {
 		}
 	}
 	if loopback != "" && slices.ContainsFunc(c.addrs, func(a string) bool { return !onLoopback(a) }) {
-		return fmt.Errorf("the others cannot reach %s: on several machines, name each by an address that the others reach", loopback)
+		return fmt.Errorf("the others cannot reach %s: on several machines, name each by an address that "+
+			"the others reach", loopback)
 	}
 	return nil
 }
@@ -176,9 +181,11 @@ func (c *creation) judge(found []asked) (exists *nodes.Configuration, err error)
 		switch {
 		case a.Configuration == nil:
 		case i > 0 && exists == nil && c.backup == "": // a cluster of backups may have begun with another one
-			return nil, fmt.Errorf("%s belongs to the cluster %s already, and %s does not", a.addr, short(a.Cluster), found[0].addr)
+			return nil, fmt.Errorf("%s belongs to the cluster %s already, and %s does not", a.addr,
+				short(a.Cluster), found[0].addr)
 		case exists != nil && a.Cluster != exists.Cluster:
-			return nil, fmt.Errorf("%s belongs to another cluster, %s, than others, %s", a.addr, short(a.Cluster), short(exists.Cluster))
+			return nil, fmt.Errorf("%s belongs to another cluster, %s, than others, %s", a.addr,
+				short(a.Cluster), short(exists.Cluster))
 		case exists == nil || a.Configuration.Version > exists.Version:
 			exists = a.Configuration
 		}
@@ -186,7 +193,8 @@ func (c *creation) judge(found []asked) (exists *nodes.Configuration, err error)
 	if exists != nil {
 		for _, m := range exists.Members {
 			if byID[m.ID] == "" {
-				return nil, fmt.Errorf("the cluster %s exists and has another node, %s: to change it, see add-node, remove-node and replace",
+				return nil, fmt.Errorf("the cluster %s exists and has another node, %s: to change it, see "+
+					"add-node, remove-node and replace",
 					short(exists.Cluster), m.Address())
 			}
 		}
@@ -208,13 +216,16 @@ func (c *creation) judgeData(shards [][]asked, exists *nodes.Configuration) erro
 			case a.Configuration != nil:
 			case a.Self.Level < level:
 				faults = append(faults, errOld(a, level))
-			case a.Pristine || exists != nil && voted(exists, a.Self.ID): // it begins its shard, with its data
+			case a.Pristine || exists != nil && voted(exists, a.Self.ID):
+				// it begins its shard, with its data
 			case i == 0 && j == 0 && c.backup == "" && exists == nil:
 			case exists == nil && brings != "" && a.Restored == brings:
 			case c.backup == "":
-				faults = append(faults, fmt.Errorf("%s has data: only the first node may bring data into a cluster; start it with an empty directory", a.addr))
+				faults = append(faults, fmt.Errorf("%s has data: only the first node may bring data into "+
+					"a cluster; start it with an empty directory", a.addr))
 			default:
-				faults = append(faults, fmt.Errorf("%s has data: start it with an empty directory to restore a backup there", a.addr))
+				faults = append(faults, fmt.Errorf("%s has data: start it with an empty directory to "+
+					"restore a backup there", a.addr))
 			}
 		}
 	}
@@ -222,14 +233,16 @@ func (c *creation) judgeData(shards [][]asked, exists *nodes.Configuration) erro
 }
 
 func errOld(a asked, level int) error {
-	return fmt.Errorf("%s runs fbfkv %s, which reads format levels up to %d; the cluster is at level %d: upgrade that node first",
+	return fmt.Errorf("%s runs fbfkv %s, which reads format levels up to %d; the cluster is at level %d: "+
+		"upgrade that node first",
 		a.addr, a.Version, a.Self.Level, level)
 }
 
 // plan says what will be done.
 func (c *creation) plan(shards [][]asked, exists *nodes.Configuration) (lines []string) {
 	if exists != nil {
-		lines = append(lines, fmt.Sprintf("The cluster %s exists in part; it will be completed:", short(exists.Cluster)))
+		lines = append(lines, fmt.Sprintf("The cluster %s exists in part; it will be completed:",
+			short(exists.Cluster)))
 	} else {
 		lines = append(lines, fmt.Sprintf("A cluster of %d nodes will be made:", len(c.addrs)))
 	}
@@ -263,7 +276,8 @@ func (o *operator) warn(voters int) []string {
 	case voters < 3:
 		return []string{"With fewer than three nodes in a shard, none may be lost."}
 	case voters%2 == 0:
-		return []string{fmt.Sprintf("%d nodes in a shard survive the loss of as many nodes as %d do.", voters, voters-1)}
+		return []string{fmt.Sprintf("%d nodes in a shard survive the loss of as many nodes as %d do.", voters,
+			voters-1)}
 	}
 	return nil
 }
@@ -304,7 +318,8 @@ func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards []
 				if i == 0 && round == 0 {
 					return 0 // the first one may have data
 				}
-				return cmp.Or(cmp.Compare(onHost(beside, a.host()), onHost(beside, b.host())), cmp.Compare(onHost(free, b.host()), onHost(free, a.host())))
+				return cmp.Or(cmp.Compare(onHost(beside, a.host()), onHost(beside, b.host())),
+					cmp.Compare(onHost(free, b.host()), onHost(free, a.host())))
 			})
 			free = slices.DeleteFunc(free, func(a asked) bool { return a.addr == best.addr })
 			shards[i] = append(shards[i], best)
@@ -335,7 +350,8 @@ func crowded(shards [][]asked) (lines []string) {
 			host := a.host()
 			if n := onHost(shard, host); 2*n >= len(shard) && len(shard) > 1 && !warned[host] {
 				warned[host] = true
-				lines = append(lines, fmt.Sprintf("shard %d is lost with the host %s, which has %d of its %d nodes", i+1, host, n, len(shard)))
+				lines = append(lines, fmt.Sprintf("shard %d is lost with the host %s, which has %d of its "+
+					"%d nodes", i+1, host, n, len(shard)))
 			}
 		}
 	}
@@ -364,7 +380,8 @@ func voted(c *nodes.Configuration, id string) bool {
 func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 	a := shards[0][0]
 	host, _, _ := net.SplitHostPort(a.addr)
-	request := nodes.InitRequest{Cluster: nodes.NewID(), Partitions: c.partitions, Shards: c.shards(), Host: host}
+	request := nodes.InitRequest{Cluster: nodes.NewID(), Partitions: c.partitions, Shards: c.shards(),
+		Host: host}
 	for i, shard := range shards {
 		if brings := c.brings(i, 0); brings != "" && shard[0].Restored != brings {
 			if err := c.restoreTo(c.nodes[shard[0].addr], brings); err != nil {
@@ -379,7 +396,8 @@ func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 		}
 	}
 	n := c.nodes[a.addr]
-	if err := c.wait(a.addr+" to begin a cluster", func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
+	if err := c.wait(a.addr+" to begin a cluster",
+		func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}
 	config, err := c.joined(n, request.Cluster)

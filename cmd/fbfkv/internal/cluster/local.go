@@ -45,7 +45,8 @@ func localCommand() subcommand {
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&l.count, "nodes", 3, "how many nodes")
 			cmd.Flags().IntVar(&l.port, "port", 7001, "the first node's port; the others have the next ones")
-			cmd.Flags().IntVar(&l.page, "page-port", 0, "the port of the first node's status page; the others have the next ones (default: no pages)")
+			cmd.Flags().IntVar(&l.page, "page-port", 0, "the port of the first node's status page; the "+
+				"others have the next ones (default: no pages)")
 			cmd.Flags().StringVar(&l.dir, "dir", "", "where the nodes' directories are, made if missing")
 			_ = cmd.MarkFlagRequired("dir")
 		},
@@ -58,7 +59,8 @@ func localCommand() subcommand {
 
 func (l *local) run() (err error) {
 	if l.count < 1 || l.port < 1 || l.port+l.count > 55535 || l.page < 0 || l.page+l.count > 65536 {
-		return errors.New("--nodes is at least 1, and the ports are up to 55535: the cluster ports are 10000 higher")
+		return errors.New("--nodes is at least 1, and the ports are up to 55535: the cluster ports are " +
+			"10000 higher")
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -96,7 +98,8 @@ func (l *local) run() (err error) {
 			made = nil
 		case n := <-l.ended:
 			left--
-			l.Say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.cmd.ProcessState, n.log, commandLine(n.cmd))
+			l.Say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.cmd.ProcessState,
+				n.log, commandLine(n.cmd))
 			if made != nil {
 				return fmt.Errorf("%s did not start; its log is %s", n.addr, n.log)
 			}
@@ -117,8 +120,10 @@ func (l *local) start(program string, i int) (*localNode, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	n := &localNode{done: make(chan struct{}), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), log: filepath.Join(l.dir, strconv.Itoa(port)+".log")}
-	n.cmd = exec.Command(program, "--cluster-enabled", "yes", "--port", strconv.Itoa(port), "--dir", dir, "--logfile", n.log)
+	n := &localNode{done: make(chan struct{}), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		log: filepath.Join(l.dir, strconv.Itoa(port)+".log")}
+	n.cmd = exec.Command(program, "--cluster-enabled", "yes", "--port", strconv.Itoa(port), "--dir", dir,
+		"--logfile", n.log)
 	if l.page > 0 {
 		n.cmd.Args = append(n.cmd.Args, "--metrics-addr", l.pageAddress(i))
 	}
@@ -172,11 +177,14 @@ func (l *local) create(addrs []string) error {
 
 // stop ends the servers that run, in an orderly way.
 func (l *local) stop(running []*localNode) (err error) {
-	running = slices.DeleteFunc(running, func(n *localNode) bool { return n.cmd.Process.Signal(syscall.SIGTERM) != nil })
+	running = slices.DeleteFunc(running, func(n *localNode) bool {
+		return n.cmd.Process.Signal(syscall.SIGTERM) != nil
+	})
 	for _, n := range running {
 		<-n.done
 		// One that was still starting has no handler for the signal yet.
-		if state, ok := n.cmd.ProcessState.Sys().(syscall.WaitStatus); n.err != nil && !(ok && state.Signaled() && state.Signal() == syscall.SIGTERM) {
+		if state, ok := n.cmd.ProcessState.Sys().(syscall.WaitStatus); n.err != nil &&
+			!(ok && state.Signaled() && state.Signal() == syscall.SIGTERM) {
 			err = errors.Join(err, fmt.Errorf("%s has ended with %w; its log is %s", n.addr, n.err, n.log))
 		}
 	}

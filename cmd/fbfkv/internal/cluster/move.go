@@ -78,15 +78,19 @@ func rebalanceCommand() subcommand {
 				if without, err = findShard(c, empty); err != nil {
 					return err
 				}
-				if !slices.ContainsFunc(c.Shards, func(s nodes.Shard) bool { return s.ID != without && s.Founder != "" }) {
-					return fmt.Errorf("the shard %s is the only one that can have partitions: add another one first, with fbfkv cluster add-node --new-shard", short(without))
+				if !slices.ContainsFunc(c.Shards, func(s nodes.Shard) bool {
+					return s.ID != without && s.Founder != ""
+				}) {
+					return fmt.Errorf("the shard %s is the only one that can have partitions: add another "+
+						"one first, with fbfkv cluster add-node --new-shard", short(without))
 				}
 			}
 			for {
 				if err := o.move(args[0], c, balance(c, without)); err != nil || without == "" {
 					return err
 				}
-				if c, err = o.member(args[0]); err != nil || c.Shard(without) == nil || c.Shard(without).Count() == 0 {
+				if c, err = o.member(args[0]); err != nil || c.Shard(without) == nil ||
+					c.Shard(without).Count() == 0 {
 					return err
 				}
 			} // partitions on their way to the shard to be emptied have arrived
@@ -104,7 +108,8 @@ func parsePartitions(text string, partitions int) (list []int, err error) {
 		from, err1 := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || from < 0 || to < from || to >= partitions {
-			return nil, fmt.Errorf("--partitions: %.40q is not a partition or range of 0 to %d", part, partitions-1)
+			return nil, fmt.Errorf("--partitions: %.40q is not a partition or range of 0 to %d", part,
+				partitions-1)
 		}
 		for p := from; p <= to; p++ {
 			list = append(list, p)
@@ -113,8 +118,8 @@ func parsePartitions(text string, partitions int) (list []int, err error) {
 	return list, nil
 }
 
-// balance says which partitions move to which shard, so that all shards, except one to be emptied, have the same
-// number, or one more. A partition on its way counts as arrived.
+// balance says which partitions move to which shard, so that all shards, except one to be emptied,
+// have the same number, or one more. A partition on its way counts as arrived.
 func balance(c *nodes.Configuration, empty string) map[string][]int {
 	has := map[string][]int{}
 	var shards []string
@@ -163,13 +168,17 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 	for _, s := range c.Shards {
 		for _, p := range moves[s.ID] {
 			if m := c.Move(p); m != nil && m.To != s.ID {
-				return fmt.Errorf("partition %d is on its way to the shard %s: move it from there when it has arrived, or take that back with --cancel", p, short(m.To))
+				return fmt.Errorf("partition %d is on its way to the shard %s: move it from there when it "+
+					"has arrived, or take that back with --cancel", p, short(m.To))
 			}
 		}
-		list := slices.DeleteFunc(slices.Clone(moves[s.ID]), func(p int) bool { return c.Owner(p).ID == s.ID || c.Move(p) != nil })
+		list := slices.DeleteFunc(slices.Clone(moves[s.ID]), func(p int) bool {
+			return c.Owner(p).ID == s.ID || c.Move(p) != nil
+		})
 		if len(list) > 0 {
 			slices.Sort(list)
-			plan = append(plan, fmt.Sprintf("To the shard %s: %s, %s.", short(s.ID), count(len(list), "partition"), spans(nodes.Ranges(list))))
+			plan = append(plan, fmt.Sprintf("To the shard %s: %s, %s.", short(s.ID),
+				count(len(list), "partition"), spans(nodes.Ranges(list))))
 		}
 		moves[s.ID] = list
 	}
@@ -213,7 +222,9 @@ func (o *operator) await(existing string, left []nodes.Move) error {
 		}
 		first = false
 		for _, m := range now.Moves {
-			if !slices.ContainsFunc(left, func(o nodes.Move) bool { return o.Partition == m.Partition && o.To == m.To }) {
+			if !slices.ContainsFunc(left, func(o nodes.Move) bool {
+				return o.Partition == m.Partition && o.To == m.To
+			}) {
 				left, all, last = append(left, m), all+1, time.Now()
 			}
 		}
@@ -263,8 +274,8 @@ func partitionsOf(moves []nodes.Move) string {
 	return "partitions " + spans(nodes.Ranges(list))
 }
 
-// stay takes back the moves of partitions. That is safe whatever has become of the shards: the configuration decides who has a
-// partition, and says so once.
+// stay takes back the moves of partitions. That is safe whatever has become of the shards: the
+// configuration decides who has a partition, and says so once.
 func (o *operator) stay(existing string, c *nodes.Configuration, list []int) error {
 	var moves []nodes.Move
 	for _, m := range c.Moves {
@@ -278,8 +289,10 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 	}
 	var plan []string
 	for _, s := range c.Shards {
-		if of := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool { return m.From != s.ID }); len(of) > 0 {
-			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. Copies of them at other shards count for nothing.", short(s.ID), partitionsOf(of)))
+		if of := slices.DeleteFunc(slices.Clone(moves),
+			func(m nodes.Move) bool { return m.From != s.ID }); len(of) > 0 {
+			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. Copies of them at other shards "+
+				"count for nothing.", short(s.ID), partitionsOf(of)))
 		}
 	}
 	if err := o.Confirm(plan...); err != nil {
@@ -291,13 +304,17 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 	var now *nodes.Configuration
 	if err := o.wait("the moves to end", func() (ok bool, err error) {
 		now, err = o.member(existing)
-		return err == nil && !slices.ContainsFunc(moves, func(m nodes.Move) bool { return slices.Contains(now.Moves, m) }), err
+		return err == nil &&
+			!slices.ContainsFunc(moves, func(m nodes.Move) bool { return slices.Contains(now.Moves, m) }), err
 	}); err != nil {
 		return err
 	}
-	arrived := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool { return now.Owner(m.Partition).ID == m.From })
+	arrived := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool {
+		return now.Owner(m.Partition).ID == m.From
+	})
 	if len(arrived) > 0 {
-		return fmt.Errorf("too late for %s: arrived already; fbfkv cluster move --to moves back", partitionsOf(arrived))
+		return fmt.Errorf("too late for %s: arrived already; fbfkv cluster move --to moves back",
+			partitionsOf(arrived))
 	}
 	o.Say("taken back: %s", partitionsOf(moves))
 	return nil
@@ -309,7 +326,8 @@ func (o *operator) led(c *nodes.Configuration) error {
 	for _, m := range c.Moves {
 		for _, shard := range []string{m.From, m.To} {
 			if !led[shard] && leading(c, o.survey(o.addresses(c.Of(shard)))) == nil {
-				return fmt.Errorf("partition %d is still on its way, and the shard %s has no leader: the move goes on by itself when that has one; "+
+				return fmt.Errorf("partition %d is still on its way, and the shard %s has no leader: the "+
+					"move goes on by itself when that has one; "+
 					"see fbfkv cluster status, or take it back with --cancel", m.Partition, short(shard))
 			}
 			led[shard] = true

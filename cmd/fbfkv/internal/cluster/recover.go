@@ -30,7 +30,8 @@ func recoverCommand() subcommand {
 	to := ""
 	return subcommand{
 		use:   "recover DIR ... --to NEW [--yes]",
-		short: "make a directory from the remains when a majority is lost for ever", long: recoverHelp, args: cobra.MinimumNArgs(1),
+		short: "make a directory from the remains when a majority is lost for ever", long: recoverHelp,
+		args: cobra.MinimumNArgs(1),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&to, "to", "", "the new directory")
 			_ = cmd.MarkFlagRequired("to")
@@ -63,18 +64,22 @@ func (o *operator) recover(dirs []string, to string) error {
 		case done:
 			plan = append(plan, fmt.Sprintf("The data of %s is in %s already.", end.Dir, targets[i]))
 		default:
-			plan = append(plan, fmt.Sprintf("The data of %s becomes %s, a directory of no cluster.", end.Dir, targets[i]))
+			plan = append(plan, fmt.Sprintf("The data of %s becomes %s, a directory of no cluster.", end.Dir,
+				targets[i]))
 		}
 		if all := newest.Voters(end.Shard); many && named[end.Shard] < all {
-			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: entries that only others had are lost.", short(end.Shard), named[end.Shard], count(all, "node")))
+			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: entries that only "+
+				"others had are lost.", short(end.Shard), named[end.Shard], count(all, "node")))
 		}
 	}
 	for _, id := range missing {
-		plan = append(plan, fmt.Sprintf("None of these is of the shard %s: %s needs one of it as well.", short(id), to))
+		plan = append(plan, fmt.Sprintf("None of these is of the shard %s: %s needs one of it as well.",
+			short(id), to))
 	}
 	if err := o.Confirm(append(plan,
 		"Operations that only lost nodes had are lost, though they may have been acknowledged.",
-		fmt.Sprintf("No node of the cluster %s may be started again.", short(newest.Cluster)))...); err != nil {
+		fmt.Sprintf("No node of the cluster %s may be started again.",
+			short(newest.Cluster)))...); err != nil {
 		return err
 	}
 	for i, end := range longest {
@@ -89,18 +94,21 @@ func (o *operator) recover(dirs []string, to string) error {
 	}
 	switch {
 	case !many:
-		o.Say("%s is complete: start a server with --cluster-enabled yes --dir %s and name it first in fbfkv cluster create", to, to)
+		o.Say("%s is complete: start a server with --cluster-enabled yes --dir %s and name it first in "+
+			"fbfkv cluster create", to, to)
 	case len(missing) > 0:
-		o.Say("%s has the shards of these directories, and lacks %s: recover these as well, or put a backup there", to, shorts(missing))
+		o.Say("%s has the shards of these directories, and lacks %s: recover these as well, or put a "+
+			"backup there", to, shorts(missing))
 	default:
 		o.Say("%s is complete: start servers with empty directories and name them in fbfkv cluster restore %s", to, to)
 	}
 	return nil
 }
 
-// ends returns the end of the longest log of each shard, that of the node that knew the newest configuration, and how
-// many nodes of each shard are named.
-func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, named map[string]int, err error) {
+// ends returns the end of the longest log of each shard, that of the node that knew the newest
+// configuration, and how many nodes of each shard are named.
+func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, named map[string]int,
+	err error) {
 	named = map[string]int{}
 	for i, dir := range dirs {
 		end, err := nodes.EndOf(dir)
@@ -113,7 +121,8 @@ func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, n
 		if i == 0 || end.Newer(newest) {
 			newest = end
 		}
-		o.Say("%s: its log ends with entry %d of term %d; up to entry %d it is known to be committed", dir, end.Last, end.Term, end.Applied)
+		o.Say("%s: its log ends with entry %d of term %d; up to entry %d it is known to be committed", dir,
+			end.Last, end.Term, end.Applied)
 		named[end.Shard]++
 		j := slices.IndexFunc(longest, func(e nodes.End) bool { return e.Shard == end.Shard })
 		switch {

@@ -133,7 +133,8 @@ func (o *operator) surveyAll(addrs []string) ([]asked, error) {
 	for end := time.Now().Add(min(openingTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
 		all := o.survey(addrs)
 		err := errors.Join(problems(all)...)
-		if err == nil || time.Now().After(end) || slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
+		if err == nil || time.Now().After(end) ||
+			slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
 			return all, err
 		}
 	}
@@ -202,7 +203,8 @@ func (o *operator) leader(c *nodes.Configuration, shard string) (n *remote, info
 // leading returns the node of a shard that leads it and decides, nil if there is none.
 func leading(c *nodes.Configuration, shard []asked) (leads *asked) {
 	for i, a := range shard {
-		if a.err == nil && a.Cluster == c.Cluster && a.State != nil && a.State.Ready && (leads == nil || a.State.Term > leads.State.Term) {
+		if a.err == nil && a.Cluster == c.Cluster && a.State != nil && a.State.Ready &&
+			(leads == nil || a.State.Term > leads.State.Term) {
 			leads = &shard[i]
 		}
 	}
@@ -239,7 +241,8 @@ func (o *operator) settle(existing string) error {
 			return false, err
 		}
 		return slices.ContainsFunc(o.survey(o.addresses(c.Members)), func(a asked) bool {
-			return a.err == nil && a.Cluster == c.Cluster && a.Meta.Settled && a.Configuration.Version >= c.Version
+			return a.err == nil && a.Cluster == c.Cluster && a.Meta.Settled &&
+				a.Configuration.Version >= c.Version
 		}), nil
 	})
 }

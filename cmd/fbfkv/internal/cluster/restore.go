@@ -42,7 +42,8 @@ type part struct {
 	begins string
 }
 
-// brings returns the backup with which a node is to begin, "" if there is none: the one at a place of a shard.
+// brings returns the backup with which a node is to begin, "" if there is none: the one at a place
+// of a shard.
 func (c *creation) brings(shard, place int) string {
 	switch {
 	case place > 0:
@@ -64,7 +65,8 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 	sees := map[string][]nodes.Backup{}
 	for _, a := range found {
 		var here []nodes.Backup
-		if err := c.nodes[a.addr].do(nodes.VerbBackups, nodes.RestoreRequest{Dir: c.backup}, &here); err != nil {
+		if err := c.nodes[a.addr].do(nodes.VerbBackups, nodes.RestoreRequest{Dir: c.backup},
+			&here); err != nil {
 			return err
 		}
 		sees[a.addr], all = here, append(all, here...)
@@ -75,8 +77,10 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 	}
 	parts, faults := nodes.Gather(all)
 	if n := c.shards(); len(parts) > 0 && len(parts) != n && !parts[0].Origin.Whole() {
-		faults = append(faults, fmt.Errorf("there are backups of %s, and %d nodes with %d replicas for each leader are %d: "+
-			"restore as many shards as there were, since that moves no partitions from one to another", count(len(parts), "shard"), len(c.addrs), c.replicas, n))
+		faults = append(faults, fmt.Errorf("there are backups of %s, and %d nodes with %d replicas for "+
+			"each leader are %d: "+
+			"restore as many shards as there were, since that moves no partitions from one to another",
+			count(len(parts), "shard"), len(c.addrs), c.replicas, n))
 	}
 	if len(faults) == 0 && len(parts) == 1 && parts[0].Origin.Whole() {
 		c.backup = parts[0].Dir
@@ -90,20 +94,25 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 		return errors.Join(faults...)
 	case exists == nil:
 		return c.chooseFounders(found, sees)
-	case !slices.EqualFunc(exists.Shards, c.parts, func(s nodes.Shard, p part) bool { return s.ID == p.Origin.Shard }):
-		return fmt.Errorf("the cluster %s exists and is not made of these backups: name servers with empty directories", short(exists.Cluster))
+	case !slices.EqualFunc(exists.Shards, c.parts,
+		func(s nodes.Shard, p part) bool { return s.ID == p.Origin.Shard }):
+		return fmt.Errorf("the cluster %s exists and is not made of these backups: name servers with "+
+			"empty directories", short(exists.Cluster))
 	}
 	return nil
 }
 
-// chooseFounders says which node begins which shard: one that has restored its backup already, or finds it and has
-// none. Those of which there are few choose first, and they are on different hosts if that is possible. In whatever order the
-// nodes are named, it is the same ones: an earlier attempt may have asked them.
+// chooseFounders says which node begins which shard: one that has restored its backup already, or
+// finds it and has none. Those of which there are few choose first, and they are on different hosts
+// if that is possible. In whatever order the nodes are named, it is the same ones: an earlier
+// attempt may have asked them.
 func (c *creation) chooseFounders(found []asked, sees map[string][]nodes.Backup) error {
 	finds := func(a asked, dir string) bool {
 		return slices.ContainsFunc(sees[a.addr], func(b nodes.Backup) bool { return b.Dir == dir })
 	}
-	free := slices.SortedFunc(slices.Values(found), func(a, b asked) int { return cmp.Compare(a.addr, b.addr) })
+	free := slices.SortedFunc(slices.Values(found), func(a, b asked) int {
+		return cmp.Compare(a.addr, b.addr)
+	})
 	var chosen []asked
 	take := func(p *part, may func(asked) bool) {
 		list := slices.DeleteFunc(slices.Clone(free), func(a asked) bool { return !may(a) })
@@ -111,7 +120,8 @@ func (c *creation) chooseFounders(found []asked, sees map[string][]nodes.Backup)
 			return
 		}
 		best := slices.MinFunc(list, func(a, b asked) int {
-			return cmp.Or(cmp.Compare(len(sees[a.addr]), len(sees[b.addr])), cmp.Compare(onHost(chosen, a.host()), onHost(chosen, b.host())))
+			return cmp.Or(cmp.Compare(len(sees[a.addr]), len(sees[b.addr])),
+				cmp.Compare(onHost(chosen, a.host()), onHost(chosen, b.host())))
 		})
 		p.begins, chosen = best.addr, append(chosen, best)
 		free = slices.DeleteFunc(free, func(a asked) bool { return a.addr == best.addr })
@@ -142,8 +152,8 @@ func (c *creation) chooseFounders(found []asked, sees map[string][]nodes.Backup)
 	return errors.Join(faults...)
 }
 
-// restores is the first configuration of a cluster whose shards' first nodes have restored their backups. Its tables are
-// the newest, under a version that none of them has seen.
+// restores is the first configuration of a cluster whose shards' first nodes have restored their
+// backups. Its tables are the newest, under a version that none of them has seen.
 func (c *creation) restores(shards [][]asked) (*nodes.Configuration, error) {
 	first := &nodes.Configuration{Cluster: nodes.NewID(), Partitions: c.parts[0].Partitions}
 	for i, p := range c.parts {
@@ -153,7 +163,8 @@ func (c *creation) restores(shards [][]asked) (*nodes.Configuration, error) {
 		case err != nil:
 			return nil, err
 		case info.Tables == nil:
-			return nil, fmt.Errorf("%s does not have the data of %s: start it with an empty directory", addr, p.Dir)
+			return nil, fmt.Errorf("%s does not have the data of %s: start it with an empty directory", addr,
+				p.Dir)
 		case info.Tables.Version >= first.Tables.Version:
 			first.Tables = *info.Tables
 		}

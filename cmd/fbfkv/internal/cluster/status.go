@@ -34,7 +34,8 @@ func (o *operator) status(existing string) error {
 	}
 	all := o.survey(o.addresses(c.Members))
 	o.Say("cluster %s, %s, %s, %d partitions, format level %d, configuration %d",
-		short(c.Cluster), count(len(c.Members), "node"), count(len(c.Shards), "shard"), c.Partitions, c.Format, c.Version)
+		short(c.Cluster), count(len(c.Members), "node"), count(len(c.Shards), "shard"), c.Partitions,
+		c.Format, c.Version)
 	var ills, leaderless []string
 	for i := range c.Shards {
 		shard := &c.Shards[i]
@@ -52,7 +53,8 @@ func (o *operator) status(existing string) error {
 		switch {
 		case leads == nil:
 			leaderless = append(leaderless, short(shard.ID))
-		case first != nil && leads.Self.ID != first.ID && slices.ContainsFunc(of, func(a asked) bool { return a.err == nil && a.Self.ID == first.ID }):
+		case first != nil && leads.Self.ID != first.ID &&
+			slices.ContainsFunc(of, func(a asked) bool { return a.err == nil && a.Self.ID == first.ID }):
 			o.Say("leadership returns to %s once that node has been well for half a minute", first.Address())
 		}
 	}
@@ -61,7 +63,8 @@ func (o *operator) status(existing string) error {
 		if slices.Contains(leaderless, short(m.From)) || slices.Contains(leaderless, short(m.To)) {
 			waits = "; it waits for a leader, or fbfkv cluster move --cancel takes that back"
 		}
-		o.Say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To), waits)
+		o.Say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To),
+			waits)
 	}
 	meta := metaIlls(c, all)
 	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
@@ -69,10 +72,12 @@ func (o *operator) status(existing string) error {
 	}
 	switch {
 	case len(leaderless) > 0 && len(c.Shards) == 1:
-		return errors.New("the cluster has no leader: it serves no clients until a majority of its nodes runs; " +
+		return errors.New("the cluster has no leader: it serves no clients until a majority of its " +
+			"nodes runs; " +
 			"if one is lost for ever, see fbfkv cluster recover")
 	case len(leaderless) > 0:
-		return fmt.Errorf("%s without a leader: %s; it serves no clients until a majority of the shard's nodes runs; "+
+		return fmt.Errorf("%s without a leader: %s; it serves no clients until a majority of the shard's "+
+			"nodes runs; "+
 			"if one is lost for ever, see fbfkv cluster recover",
 			count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
 	case len(ills) > 0:
@@ -135,7 +140,8 @@ func levelHeld(c *nodes.Configuration) []string {
 	if len(old) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("the format level rises to %d once a newer program runs on %s", newest, strings.Join(old, ", "))}
+	return []string{fmt.Sprintf("the format level rises to %d once a newer program runs on %s", newest,
+		strings.Join(old, ", "))}
 }
 
 // metaIlls says what is wrong with the meta group.
@@ -145,7 +151,8 @@ func metaIlls(c *nodes.Configuration, all []asked) []string {
 			return nil
 		}
 	}
-	return []string{"the meta group has no leader: clients are served, but the configuration cannot be changed until a majority of its voters runs"}
+	return []string{"the meta group has no leader: clients are served, but the configuration cannot be " +
+		"changed until a majority of its voters runs"}
 }
 
 // table prints a line for each member of a shard, and returns one for each that is not well.
@@ -176,36 +183,44 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\n", m.Address(), short(m.ID), role, orDash(a.Version))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", m.Address(), short(m.ID), role, a.State.Term, a.State.Applied,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", m.Address(), short(m.ID), role, a.State.Term,
+			a.State.Applied,
 			commit-min(commit, a.State.Applied), a.Version)
 	}
 	w.Flush()
 	return ills
 }
 
-// judgeMember returns what a member is at present, and what is wrong with it and helps. It is replaceable while its shard has a majority.
+// judgeMember returns what a member is at present, and what is wrong with it and helps. It is
+// replaceable while its shard has a majority.
 func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bool) (role, ill string) {
 	switch {
 	case a.err != nil && !replaceable:
-		return "lost", fmt.Sprintf("is lost: %v; start it again: its shard has no majority, without which it cannot be replaced", a.err)
+		return "lost", fmt.Sprintf("is lost: %v; start it again: its shard has no majority, without which "+
+			"it cannot be replaced", a.err)
 	case a.err != nil:
 		return "lost", fmt.Sprintf("is lost: %v; start it again, or replace it: fbfkv cluster replace", a.err)
 	case a.Self.ID != m.ID && a.Cluster == "" && !replaceable:
-		return "lost", "answers with an empty directory: it lost its own, or another server has its address; its shard has no majority, " +
+		return "lost", "answers with an empty directory: it lost its own, or another server has its " +
+			"address; its shard has no majority, " +
 			"without which it cannot be replaced"
 	case a.Self.ID == m.ID && a.Cluster == "":
-		return "joining", "was admitted and has not joined: run create, add-node or replace again if none is running, or remove-node"
+		return "joining", "was admitted and has not joined: run create, add-node or replace again if none " +
+			"is running, or remove-node"
 	case a.Self.ID != m.ID && a.Cluster == "":
-		return "lost", "answers with an empty directory: it lost its own, or another server has its address; fbfkv cluster replace ANY " +
+		return "lost", "answers with an empty directory: it lost its own, or another server has its " +
+			"address; fbfkv cluster replace ANY " +
 			m.Address() + " " + m.Address()
 	case a.Self.ID != m.ID || a.Cluster != c.Cluster:
-		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address", short(a.Self.ID), short(a.Cluster))
+		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address",
+			short(a.Self.ID), short(a.Cluster))
 	case a.State == nil:
 		return "starting", "is starting"
 	case a.State.Aside != "":
 		return "aside", "takes no part: " + a.State.Aside
 	case !m.Voter:
-		return "catching up", "has no vote yet: run add-node or replace again if none is running, or remove-node"
+		return "catching up",
+			"has no vote yet: run add-node or replace again if none is running, or remove-node"
 	case a.State.Ready:
 		return "leader", ""
 	case a.State.Leader == "":
@@ -215,8 +230,9 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 		if a.State.DiskFull {
 			why = ": its disk is full"
 		}
-		return a.State.Role, fmt.Sprintf("has lacked committed entries for %v%s; it does not count for the majority",
-			(time.Duration(a.State.Behind) * time.Millisecond).Round(time.Second), why)
+		return a.State.Role,
+			fmt.Sprintf("has lacked committed entries for %v%s; it does not count for the majority",
+				(time.Duration(a.State.Behind) * time.Millisecond).Round(time.Second), why)
 	}
 	return a.State.Role, ""
 }
@@ -227,7 +243,9 @@ const tooFarBehind = 5 * time.Second
 // differences are lines about settings and users that should be equal.
 func differences(all []asked) (lines []string) {
 	for what, of := range map[string]func(a asked) string{
-		"settings": func(a asked) string { return a.Settings }, "users": func(a asked) string { return a.Users },
+		"settings": func(a asked) string { return a.Settings }, "users": func(a asked) string {
+			return a.Users
+		},
 	} {
 		values := map[string]bool{}
 		for _, a := range all {
@@ -236,7 +254,8 @@ func differences(all []asked) (lines []string) {
 			}
 		}
 		if len(values) > 1 {
-			lines = append(lines, fmt.Sprintf("the nodes differ in their %s: each node has its own, so change them on all", what))
+			lines = append(lines, fmt.Sprintf("the nodes differ in their %s: each node has its own, so "+
+				"change them on all", what))
 		}
 	}
 	slices.Sort(lines)

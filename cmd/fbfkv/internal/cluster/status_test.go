@@ -9,7 +9,9 @@ import (
 
 // TestLevelHeld: during an upgrade status names the nodes that the format level waits for.
 func TestLevelHeld(t *testing.T) {
-	node := func(port, level int) nodes.Member { return nodes.Member{Host: "10.0.0.1", Port: port, Level: level} }
+	node := func(port, level int) nodes.Member {
+		return nodes.Member{Host: "10.0.0.1", Port: port, Level: level}
+	}
 	for _, tt := range []struct {
 		members []nodes.Member
 		want    []string
@@ -18,7 +20,8 @@ func TestLevelHeld(t *testing.T) {
 		{[]nodes.Member{node(7001, 3), node(7002, 1), node(7003, 2)},
 			[]string{"the format level rises to 3 once a newer program runs on 10.0.0.1:7002, 10.0.0.1:7003"}},
 	} {
-		if got := levelHeld(&nodes.Configuration{Format: 1, Members: tt.members}); !slices.Equal(got, tt.want) {
+		if got := levelHeld(&nodes.Configuration{Format: 1, Members: tt.members}); !slices.Equal(got,
+			tt.want) {
 			t.Errorf("%v: %q, want %q", tt.members, got, tt.want)
 		}
 	}

@@ -225,7 +225,8 @@ func (c *Conn) exchange(commands [][]any) ([]Reply, error) {
 // suspectTLS makes an error say what is likely if a server ends a connection without a word:
 // a port that speaks TLS does so to a client that does not.
 func (c *Conn) suspectTLS(err error) error {
-	if _, secure := c.net.(*tls.Conn); secure || c.answered || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+	if _, secure := c.net.(*tls.Conn); secure || c.answered || !errors.Is(err, io.EOF) &&
+		!errors.Is(err, syscall.ECONNRESET) {
 		return err
 	}
 	return fmt.Errorf("the connection was closed without an answer (the port speaks TLS? use --tls): %v", err)

@@ -102,7 +102,8 @@ func TestPortWithoutTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Do(t.Context(), "PING").Err(); err == nil || !strings.Contains(err.Error(), "leave out --tls") {
+	if err := c.Do(t.Context(), "PING").Err(); err == nil ||
+		!strings.Contains(err.Error(), "leave out --tls") {
 		t.Error(err)
 	}
 }

@@ -49,7 +49,8 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.password, "requirepass", os.Getenv(PasswordVariable), "the user's password")
 	flags.Lookup("requirepass").DefValue = "" // the help shows no password
 	flags.BoolVar(&f.tls, "tls", false, "connect with TLS")
-	flags.StringVar(&f.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (default: the system's)")
+	flags.StringVar(&f.ca, "cacert", "", "the authority that signed the server's certificate, in PEM "+
+		"(default: the system's)")
 	flags.StringVar(&f.cert, "cert", "", "the certificate to show, in PEM")
 	flags.StringVar(&f.key, "key", "", "its private key, in PEM")
 }
@@ -82,7 +83,8 @@ func (f *Flags) FromURL(text, password string, timeout time.Duration) (*Client, 
 	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" {
 		return nil, errors.New(want) // what is bad may be a piece of the password
 	}
-	c := &Client{addr: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379")), user: u.User.Username(), timeout: timeout}
+	c := &Client{addr: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379")), user: u.User.Username(),
+		timeout: timeout}
 	if c.password, _ = u.User.Password(); c.password == "" {
 		c.password = password
 	}

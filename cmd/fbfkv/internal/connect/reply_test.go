@@ -24,22 +24,25 @@ func read(sent string) (Reply, error) {
 
 func TestReplies(t *testing.T) {
 	for sent, want := range map[string]Reply{
-		"+\r\n":                            {value: ""},
-		"+OK\r\n":                          {value: "OK"},
-		"-ERR no\r\n":                      {err: Error("ERR no")},
-		":-5\r\n":                          {value: int64(-5)},
-		"$3\r\na\r\n\r\n":                  {value: "a\r\n"},
-		"$0\r\n\r\n":                       {value: ""},
-		"$-1\r\n":                          {},
-		"*-1\r\n":                          {},
-		"*2\r\n*1\r\n:1\r\n-WRONGTYPE\r\n": {value: []Reply{{value: []Reply{{value: int64(1)}}}, {err: Error("WRONGTYPE")}}},
+		"+\r\n":           {value: ""},
+		"+OK\r\n":         {value: "OK"},
+		"-ERR no\r\n":     {err: Error("ERR no")},
+		":-5\r\n":         {value: int64(-5)},
+		"$3\r\na\r\n\r\n": {value: "a\r\n"},
+		"$0\r\n\r\n":      {value: ""},
+		"$-1\r\n":         {},
+		"*-1\r\n":         {},
+		"*2\r\n*1\r\n:1\r\n-WRONGTYPE\r\n": {value: []Reply{{value: []Reply{{value: int64(1)}}},
+			{err: Error("WRONGTYPE")}}},
 	} {
 		if got, err := read(sent); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %v, %v", sent, got, err)
 		}
 	}
-	for _, sent := range []string{"", "+OK", "\r\n", "+OK\n", ":x\r\n", ":9223372036854775808\r\n", "$-2\r\n", "$2\r\nabc\r\n", "$2\r\na",
-		"$999999999999\r\n", "*99999999\r\n", "*999999999999999999999\r\n", "!\r\n", "%1\r\n", "HTTP/1.1 400 Bad Request\r\n",
+	for _, sent := range []string{"", "+OK", "\r\n", "+OK\n", ":x\r\n", ":9223372036854775808\r\n", "$-2\r\n",
+		"$2\r\nabc\r\n", "$2\r\na",
+		"$999999999999\r\n", "*99999999\r\n", "*999999999999999999999\r\n", "!\r\n", "%1\r\n",
+		"HTTP/1.1 400 Bad Request\r\n",
 		strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", 2*maxLine) + "\r\n"} {
 		if r, err := read(sent); err == nil || IsReply(err) {
 			t.Errorf("%.40q is taken for the reply %v, %v", sent, r, err)
@@ -49,10 +52,12 @@ func TestReplies(t *testing.T) {
 
 // TestSum: all that one exchange brings is bounded, whatever its parts are.
 func TestSum(t *testing.T) {
-	for _, sent := range []string{"*3\r\n" + strings.Repeat("$10\r\n0123456789\r\n", 3), "*2\r\n*2\r\n:1\r\n:2\r\n*2\r\n:3\r\n:4\r\n",
+	for _, sent := range []string{"*3\r\n" + strings.Repeat("$10\r\n0123456789\r\n", 3),
+		"*2\r\n*2\r\n:1\r\n:2\r\n*2\r\n:3\r\n:4\r\n",
 		"*3\r\n+0123456789\r\n-0123456789\r\n+0123456789\r\n"} {
 		for budget, good := range map[int]bool{4 * elementSize: false, 7*elementSize + 30: true} {
-			if _, err := readReply(bufio.NewReaderSize(strings.NewReader(sent), maxLine), 0, &budget); good != (err == nil) {
+			if _, err := readReply(bufio.NewReaderSize(strings.NewReader(sent), maxLine), 0,
+				&budget); good != (err == nil) {
 				t.Errorf("%q with room for %v: %v", sent, good, err)
 			}
 		}
@@ -63,7 +68,8 @@ func TestSum(t *testing.T) {
 func TestAnnouncements(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for _, sent := range []string{"$536870912\r\nab", "*16777216\r\n:1\r\n", strings.Repeat("*16777216\r\n", maxDepth)} {
+	for _, sent := range []string{"$536870912\r\nab", "*16777216\r\n:1\r\n",
+		strings.Repeat("*16777216\r\n", maxDepth)} {
 		if _, err := read(sent); err == nil {
 			t.Errorf("%.20q is taken for a reply", sent)
 		}
@@ -80,7 +86,8 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, _ := r.List()
-	for i, want := range []string{"7 <nil> 7 <nil>", "42 <nil> 42 <nil>", "0 the reply is null  the reply is null", "0 ERR no  ERR no",
+	for i, want := range []string{"7 <nil> 7 <nil>", "42 <nil> 42 <nil>", "0 the reply is null  the " +
+		"reply is null", "0 ERR no  ERR no",
 		"0 the reply is not an integer  the reply is not a string"} {
 		n, errInt := list[i].Int()
 		text, errText := list[i].Text()
@@ -208,14 +215,17 @@ func TestLogin(t *testing.T) {
 	if err := c.Do(context.Background(), "GET", "k").Err(); err != Error("WRONGPASS no") {
 		t.Error(err)
 	}
-	for _, bad := range []string{"", "h:1", "http://h:1", "redis://", "redis://h/x", "redis://h/-1", "redis://h/1/2", "redis://:%zzsecret@h", "redis://secret@h",
+	for _, bad := range []string{"", "h:1", "http://h:1", "redis://", "redis://h/x", "redis://h/-1",
+		"redis://h/1/2", "redis://:%zzsecret@h", "redis://secret@h",
 		"redis://:sec/ret@h", "redis://h?db=1"} {
-		if _, err := f.FromURL(bad, "", 0); err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "ret@") {
+		if _, err := f.FromURL(bad, "", 0); err == nil || strings.Contains(err.Error(), "secret") ||
+			strings.Contains(err.Error(), "ret@") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
 	for url, want := range map[string]string{"redis://h": "h:6379", "rediss://[::1]:7": "[::1]:7"} {
-		if c, err := f.FromURL(url, "", 0); err != nil || c.Addr() != want || (c.tls != nil) != strings.HasPrefix(url, "rediss") {
+		if c, err := f.FromURL(url, "", 0); err != nil || c.Addr() != want ||
+			(c.tls != nil) != strings.HasPrefix(url, "rediss") {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}

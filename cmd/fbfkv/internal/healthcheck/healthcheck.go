@@ -31,7 +31,8 @@ func New() *cobra.Command {
 			return ask(&http.Client{Timeout: timeout}, url)
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:9379/readyz", "the page to ask, on the server's metrics-addr")
+	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:9379/readyz", "the page to ask, on the server's "+
+		"metrics-addr")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for an answer")
 	return cmd
 }

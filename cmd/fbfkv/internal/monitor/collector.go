@@ -58,7 +58,8 @@ func bool01(b bool) float64 {
 func buildInfo(o *Options) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "fbfkv_build_info", Help: "The program's version, commit and compiler; always 1.",
-		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision,
+			"goversion": runtime.Version()},
 	})
 	g.Set(1)
 	return g
@@ -69,11 +70,13 @@ type collector Monitor
 
 var (
 	commandLatency = describe("command_latency_seconds",
-		"How long clients waited for a command: for the whole batch it was executed in, its commit included.", "command")
+		"How long clients waited for a command: for the whole batch it was executed in, its commit included.",
+		"command")
 	isReady       = describe("ready", "Whether clients are served and writes accepted, as /readyz says.")
 	fsyncTime     = describe("fsync_latency_seconds", "How long the disk took to fsync the op log.")
 	errorsTotal   = describe("error_replies_total", "Error replies by the word they begin with.", "prefix")
-	certificateTo = describe("tls_certificate_expiry_timestamp_seconds", "Until when the certificate in use is valid.")
+	certificateTo = describe("tls_certificate_expiry_timestamp_seconds", "Until when the certificate in "+
+		"use is valid.")
 )
 
 // Describe implements prometheus.Collector.
@@ -102,7 +105,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	ch <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, bool01((*Monitor)(c).notReady() == ""))
+	ch <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue,
+		bool01((*Monitor)(c).notReady() == ""))
 	if c.server == nil {
 		return
 	}
@@ -176,5 +180,6 @@ func latencyMetric(c *observe.CommandFigures) prometheus.Metric {
 	for _, d := range observe.LatencyBounds {
 		counts[d.Seconds()] = c.Latency.AtMost(d)
 	}
-	return prometheus.MustNewConstHistogram(commandLatency, c.Latency.Count, c.Latency.Sum.Seconds(), counts, c.Name)
+	return prometheus.MustNewConstHistogram(commandLatency, c.Latency.Count, c.Latency.Sum.Seconds(), counts,
+		c.Name)
 }

@@ -54,7 +54,8 @@ func (l *limited) admit(c *limitedConn) bool {
 		}
 	}
 	if ofSource >= maxOfAddress && !l.closeIdle(func(o *limitedConn) bool { return o.source == c.source }) ||
-		ofSource < maxOfAddress && len(l.conns) >= maxConnections && !l.closeIdle(func(*limitedConn) bool { return true }) {
+		ofSource < maxOfAddress && len(l.conns) >= maxConnections &&
+			!l.closeIdle(func(*limitedConn) bool { return true }) {
 		return false
 	}
 	l.conns[c] = true
@@ -103,7 +104,9 @@ func (l *limited) watch(s *http.Server) {
 		r.Context().Value(connKey{}).(*limitedConn).setIdle(time.Time{})
 		h.ServeHTTP(w, r)
 	})
-	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, c)
+	}
 	s.ConnState = func(c net.Conn, state http.ConnState) {
 		if state == http.StateIdle {
 			c.(*limitedConn).setIdle(time.Now())

@@ -102,9 +102,12 @@ func writeTimeout(profiles bool) time.Duration {
 func (m *Monitor) routes(o *Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry(o), promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxScrapes, Timeout: requestTimeout,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn), MaxRequestsInFlight: maxScrapes,
+		Timeout: requestTimeout,
 	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "alive\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "alive\n")
+	})
 	mux.HandleFunc("GET /readyz", m.readyz)
 	m.addPage(mux, o.Version)
 	if o.Pprof {

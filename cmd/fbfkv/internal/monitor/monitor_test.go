@@ -43,7 +43,8 @@ func start(t *testing.T, o Options) (w *watched, ready func()) {
 }
 
 // startNode starts a server that is a node of a cluster, unless that is nil.
-func startNode(t *testing.T, o Options, cluster *commands.Cluster, change ...func(*server.Options)) (w *watched, ready func()) {
+func startNode(t *testing.T, o Options, cluster *commands.Cluster,
+	change ...func(*server.Options)) (w *watched, ready func()) {
 	t.Helper()
 	o.Addr, o.Logger = cmp.Or(o.Addr, "127.0.0.1:0"), quiet
 	m, err := Start(o)
@@ -132,7 +133,8 @@ func TestFigures(t *testing.T) {
 	}
 	w.do("BACKUP monday", "CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
 		"CINCRBY click:a one 1", "CINCRBY click:a one 1", "CINCRBY click:a two 1",
-		"CINCRBY page one 1", "CINCRBY page one 1", "CINCRBY page one 2", "CINCRBY page two 1 AT 1", "GET", "NOSUCH")
+		"CINCRBY page one 1", "CINCRBY page one 1", "CINCRBY page one 2", "CINCRBY page two 1 AT 1", "GET",
+		"NOSUCH")
 	for name, want := range map[string]float64{
 		`fbfkv_build_info{goversion="` + runtime.Version() + `",revision="abc",version="1.2.3"}`: 1,
 		`fbfkv_connected_clients`:                                           1,
@@ -165,12 +167,14 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
-	for _, name := range []string{"fbfkv_network_receive_bytes_total", "fbfkv_network_transmit_bytes_total", "fbfkv_filter_memory_bytes",
+	for _, name := range []string{"fbfkv_network_receive_bytes_total", "fbfkv_network_transmit_bytes_total",
+		"fbfkv_filter_memory_bytes",
 		"fbfkv_oplog_written_bytes_total", "fbfkv_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
 		`fbfkv_table_refresh_period_seconds{table="clicks"}`, `fbfkv_table_fpp_ratio{table="clicks"}`,
 		"fbfkv_start_timestamp_seconds", "process_resident_memory_bytes", "go_goroutines",
 		`fbfkv_command_latency_seconds_sum{command="cincrby"}`,
-		"fbfkv_disk_free_bytes", "fbfkv_backup_last_success_timestamp_seconds", "fbfkv_fsync_latency_seconds_sum",
+		"fbfkv_disk_free_bytes", "fbfkv_backup_last_success_timestamp_seconds",
+		"fbfkv_fsync_latency_seconds_sum",
 		"fbfkv_fsync_latency_seconds_count", `fbfkv_fsync_latency_seconds_bucket{le="+Inf"}`} {
 		if got := w.value(name); got <= 0 {
 			t.Errorf("%s is %v", name, got)
@@ -202,7 +206,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	ready()
 	call := func(from, to int) {
 		for i := from; i < to; i++ {
-			w.do(fmt.Sprintf("CINCRBY key-%d op-%d 1", i, i), fmt.Sprintf("NOSUCH-%d x", i), fmt.Sprintf("CLIENT SETNAME name-%d", i),
+			w.do(fmt.Sprintf("CINCRBY key-%d op-%d 1", i, i), fmt.Sprintf("NOSUCH-%d x", i),
+				fmt.Sprintf("CLIENT SETNAME name-%d", i),
 				fmt.Sprintf("FBF.ADD filter-%d x", i), fmt.Sprintf("CTABLE INFO nosuch-%d", i))
 		}
 	}
@@ -226,7 +231,8 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("%s: /readyz: %d %s, want %d %s", when, got, body, status, text)
 		}
 		_, body = w.get("/metrics")
-		if shown := strings.Contains(body, "fbfkv_keys "); shown != (status == 200) || !strings.Contains(body, "go_goroutines") {
+		if shown := strings.Contains(body, "fbfkv_keys "); shown != (status == 200) ||
+			!strings.Contains(body, "go_goroutines") {
 			t.Errorf("%s: figures are shown: %v", when, shown)
 		}
 	}
@@ -257,7 +263,8 @@ func TestStartErrors(t *testing.T) {
 		"192.0.2.1:0": "this machine has no such address",
 	} {
 		_, err := Start(Options{Addr: addr, Logger: quiet})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "metrics-addr "+addr) {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "metrics-addr "+addr) {
 			t.Errorf("%s: %v, want %q", addr, err, want)
 		}
 	}
@@ -289,7 +296,8 @@ func TestDashboardNamesFigures(t *testing.T) {
 		}
 		for _, name := range metricName.FindAllString(string(b), -1) {
 			found++
-			if !strings.Contains(text, "\n"+name+" ") && !strings.Contains(text, "\n"+name+"{") && name != "fbfkv_pebble_" {
+			if !strings.Contains(text, "\n"+name+" ") && !strings.Contains(text, "\n"+name+"{") &&
+				name != "fbfkv_pebble_" {
 				t.Errorf("%s refers to %s, which is not shown", f, name)
 			}
 		}

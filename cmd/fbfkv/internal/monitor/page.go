@@ -24,7 +24,8 @@ var pageRoutes = map[string]struct{ file, kind string }{
 }
 
 // pagePolicy lets the page use what this server sends, and nothing else.
-const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " +
+	"'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
 // pageSections are the sections of INFO for the page. INFO server is left out: it has paths.
@@ -120,7 +121,8 @@ func isLocal(host string) bool {
 
 // forwarded reports whether a request says that a proxy sends it, for somebody elsewhere.
 func forwarded(r *http.Request) bool {
-	return r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" || r.Header.Get("Via") != ""
+	return r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" ||
+		r.Header.Get("Via") != ""
 }
 
 // status returns the present status as JSON, or one that is statusAge old at most, so

@@ -50,10 +50,12 @@ func TestPagePolicy(t *testing.T) {
 	for _, path := range pagePaths {
 		answer, text := w.ask("GET", path)
 		policy := answer.Header.Get("Content-Security-Policy")
-		if answer.StatusCode != 200 || text == "" || !strings.HasPrefix(policy, "default-src 'none';") || regexp.MustCompile(`unsafe|\*|http`).MatchString(policy) {
+		if answer.StatusCode != 200 || text == "" || !strings.HasPrefix(policy, "default-src 'none';") ||
+			regexp.MustCompile(`unsafe|\*|http`).MatchString(policy) {
 			t.Errorf("%s: %s with the policy %q", path, answer.Status, policy)
 		}
-		if answer.Header.Get("X-Content-Type-Options") != "nosniff" || answer.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+		if answer.Header.Get("X-Content-Type-Options") != "nosniff" ||
+			answer.Header.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 			t.Errorf("%s: headers %v", path, answer.Header)
 		}
 		if path != "/status" && !strings.HasPrefix(path, "/uplot") && regexp.MustCompile(`https?:|['"(]//|<style|<script>|\son[a-z]+=|style=`).MatchString(text) {

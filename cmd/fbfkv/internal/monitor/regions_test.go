@@ -22,15 +22,17 @@ func TestRegionFigures(t *testing.T) {
 	w, ready := startNode(t, Options{}, nil, func(o *server.Options) {
 		meta := o.Store.Meta()
 		err := o.Store.SetRegions(store.RegionSet{Group: 7, Version: 3, Members: []store.RegionMember{
-			{Region: 0, Name: "eu", Partitions: meta.Partitions, Incarnation: meta.Incarnation, Address: "eu:6379"},
+			{Region: 0, Name: "eu", Partitions: meta.Partitions, Incarnation: meta.Incarnation,
+				Address: "eu:6379"},
 			{Region: 1, Name: "us", Partitions: 4, Incarnation: 9, Address: "us:6379"},
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		node, err = regions.Open(regions.Options{Store: o.Store, LastRetry: time.Hour, Dial: func(context.Context, string) (net.Conn, error) {
-			return nil, errors.New("no way: a=b, c")
-		}})
+		node, err = regions.Open(regions.Options{Store: o.Store, LastRetry: time.Hour,
+			Dial: func(context.Context, string) (net.Conn, error) {
+				return nil, errors.New("no way: a=b, c")
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,8 +47,11 @@ func TestRegionFigures(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0,
-		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, `fbfkv_region_ids_unchecked_total{region="us"}`: 0, "fbfkv_region_ills": 0, "fbfkv_region_reads": 1,
-		`fbfkv_region_digest_mismatch{region="us"}`: 0, `fbfkv_region_digest_missed{region="us"}`: 0, `fbfkv_region_digest_timestamp_seconds{region="us"}`: 0,
+		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3,
+		`fbfkv_region_ids_unchecked_total{region="us"}`: 0, "fbfkv_region_ills": 0,
+		"fbfkv_region_reads":                        1,
+		`fbfkv_region_digest_mismatch{region="us"}`: 0, `fbfkv_region_digest_missed{region="us"}`: 0,
+		`fbfkv_region_digest_timestamp_seconds{region="us"}`: 0,
 	} {
 		if got := w.value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -65,8 +70,10 @@ func TestRegionFigures(t *testing.T) {
 		t.Errorf("%v entries wait for a region, and then %v", before, got)
 	}
 	info := w.client.Info(t.Context(), "regions").Val()
-	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n", "region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
-		",lag_ops=-1,waiting_ops=", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,ids_heard=0,ids_late=0,twins_seen=0,takebacks=0,ids_unchecked=0,last_error=no_way__a_b__c\r\n"} {
+	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n",
+		"region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
+		",lag_ops=-1,waiting_ops=",
+		",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,ids_heard=0,ids_late=0,twins_seen=0,takebacks=0,ids_unchecked=0,last_error=no_way__a_b__c\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}
@@ -77,7 +84,8 @@ func TestRegionFigures(t *testing.T) {
 	if got := w.value(`fbfkv_region_paused{region="us"}`); got != 1 {
 		t.Errorf("paused: %v", got)
 	}
-	if info := w.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",state=paused,") || !strings.Contains(info, ",last_error=\r\n") {
+	if info := w.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",state=paused,") ||
+		!strings.Contains(info, ",last_error=\r\n") {
 		t.Errorf("it shows an error of before:\n%s", info)
 	}
 	alone, ready := start(t, Options{})
@@ -94,7 +102,8 @@ func pair(t *testing.T) (parts [2]*watched, do func(w *watched, args ...any) str
 	for i := range parts {
 		w, ready := startNode(t, Options{}, nil, func(o *server.Options) {
 			var err error
-			if nodes[i], err = regions.Open(regions.Options{Store: o.Store, DigestPeriod: 60 * time.Millisecond, Block: 100 * time.Millisecond,
+			if nodes[i], err = regions.Open(regions.Options{Store: o.Store,
+				DigestPeriod: 60 * time.Millisecond, Block: 100 * time.Millisecond,
 				Announce: func() string { return addresses[i] }}); err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +143,8 @@ func (w *watched) awaits(name string, is func(float64) bool) {
 	}
 }
 
-// TestRegionUncheckedOfRemoved: operations of a region that may count twice are shown also when it is no longer a member.
+// TestRegionUncheckedOfRemoved: operations of a region that may count twice are shown also when it
+// is no longer a member.
 func TestRegionUncheckedOfRemoved(t *testing.T) {
 	parts, do, join := pair(t)
 	eu, us := parts[0], parts[1]
@@ -155,13 +165,14 @@ func TestRegionUncheckedOfRemoved(t *testing.T) {
 	if got := eu.value("fbfkv_region_unchecked_total"); got != 1 {
 		t.Errorf("of all: %v", got)
 	}
-	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, "\r\nregion_ids_unchecked:1\r\n") || strings.Contains(info, "region0:") {
+	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info,
+		"\r\nregion_ids_unchecked:1\r\n") || strings.Contains(info, "region0:") {
 		t.Errorf("INFO:\n%s", info)
 	}
 }
 
-// TestRegionDiffers: two regions that do not agree, as a table of one of them is told and that of the other is not, find that by
-// themselves and show it; and that it is over.
+// TestRegionDiffers: two regions that do not agree, as a table of one of them is told and that of
+// the other is not, find that by themselves and show it; and that it is over.
 func TestRegionDiffers(t *testing.T) {
 	parts, do, join := pair(t)
 	eu, us := parts[0], parts[1]
@@ -179,7 +190,8 @@ func TestRegionDiffers(t *testing.T) {
 	}
 	do(eu, "CINCRBY", "t:a", "op", "1")
 	eu.awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
-	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:2\r\n") {
+	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info,
+		",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:2\r\n") {
 		t.Errorf("INFO:\n%s", info)
 	}
 	do(eu, "CTABLE", "ALTER", "t", "REGIONS", "NONE")

@@ -33,7 +33,8 @@ var tableFigures = []figure[store.TableInfo]{
 		func(t *store.TableInfo) float64 { return t.Filter.RefreshPeriod.Seconds() }, "table"),
 	counter("table_refreshes_total", "Refreshes of the filter since it was made.",
 		func(t *store.TableInfo) float64 { return float64(t.Filter.Refreshes) }, "table"),
-	counter("table_segments_opened_total", "Segments that the filter has opened since it was made: its first ones, resizes and changes of policy.",
+	counter("table_segments_opened_total", "Segments that the filter has opened since it was made: its "+
+		"first ones, resizes and changes of policy.",
 		func(t *store.TableInfo) float64 { return float64(t.Filter.Opened) }, "table"),
 	gauge("table_ids_remembered", "Operation ids that the filter remembers.",
 		func(t *store.TableInfo) float64 { return float64(t.Filter.Items) }, "table"),

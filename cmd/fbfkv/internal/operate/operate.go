@@ -52,7 +52,8 @@ func (c Command) New() *cobra.Command {
 		Long:  c.Long,
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return fmt.Errorf("fbfkv %s has no command %.40q (fbfkv %[1]s --help lists them)", c.Name, args[0])
+			return fmt.Errorf("fbfkv %s has no command %.40q (fbfkv %[1]s --help lists them)", c.Name,
+				args[0])
 		},
 	}
 	var lines strings.Builder
@@ -65,7 +66,8 @@ func (c Command) New() *cobra.Command {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
 			return
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nCommands:\n%s\nfbfkv %s COMMAND --help tells more.\n", c.Long, lines.String(), c.Name)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nCommands:\n%s\nfbfkv %s COMMAND --help tells more.\n", c.Long,
+			lines.String(), c.Name)
 	})
 	return root
 }
@@ -77,7 +79,8 @@ func (c Command) subcommand(s Subcommand) *cobra.Command {
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if s.Args(cmd, args) != nil {
-			return fmt.Errorf("usage: fbfkv %s %s (fbfkv %[1]s %[3]s --help tells more)", c.Name, s.Use, cmd.Name())
+			return fmt.Errorf("usage: fbfkv %s %s (fbfkv %[1]s %[3]s --help tells more)", c.Name, s.Use,
+				cmd.Name())
 		}
 		return nil
 	}
@@ -128,7 +131,8 @@ func (o *Operator) Wait(what string, transient func(error) bool, done func() (bo
 		case err != nil && !transient(err):
 			return err
 		case time.Now().After(end) && err != nil:
-			return fmt.Errorf("gave up after %v waiting for %s: %w; run the command again", o.Patience, what, err)
+			return fmt.Errorf("gave up after %v waiting for %s: %w; run the command again", o.Patience, what,
+				err)
 		case time.Now().After(end):
 			return fmt.Errorf("gave up after %v waiting for %s; run the command again", o.Patience, what)
 		}

@@ -13,7 +13,8 @@ import (
 // New returns the subcommand docs, which prints a page. It serves whoever
 // works on fbfkv and is hidden from its help.
 func New() *cobra.Command {
-	docs := &cobra.Command{Use: "docs", Short: "Print a page of the reference", Hidden: true, Args: cobra.NoArgs}
+	docs := &cobra.Command{Use: "docs", Short: "Print a page of the reference", Hidden: true,
+		Args: cobra.NoArgs}
 	for name, page := range map[string]func() string{"commands": Commands, "settings": Settings} {
 		docs.AddCommand(&cobra.Command{
 			Use: name, Short: "Print docs/" + name, Args: cobra.NoArgs,

@@ -71,7 +71,8 @@ func writeCommand(b *strings.Builder, c *commands.Command) {
 	name := strings.ToUpper(strings.ReplaceAll(c.FullName(), "|", " "))
 	if c.Run != nil || c.Parse != nil || c.Control != nil {
 		fmt.Fprintf(b, "\n### %s\n\n```text\n%s\n```\n\n%s\n\n", name, c.Syntax(), escape(c.Summary))
-		fmt.Fprintf(b, "Since %s. %s. Categories: %s.\n", since(c), escape(strings.TrimSuffix(c.Complexity, ".")),
+		fmt.Fprintf(b, "Since %s. %s. Categories: %s.\n", since(c),
+			escape(strings.TrimSuffix(c.Complexity, ".")),
 			strings.Join(c.Categories(), ", "))
 	}
 	for i := range c.Subcommands {
@@ -105,7 +106,8 @@ func writeRefused(b *strings.Builder, refused []*commands.Command) {
 		byReason[reason] = append(byReason[reason], "`"+strings.ToUpper(c.Name)+"`")
 	}
 	slices.Sort(reasons)
-	b.WriteString("\n## Not supported\n\nThe server answers these with an error that says why.\n\n| reason | commands |\n| --- | --- |\n")
+	b.WriteString("\n## Not supported\n\nThe server answers these with an error that says why.\n\n| " +
+		"reason | commands |\n| --- | --- |\n")
 	for _, r := range reasons {
 		fmt.Fprintf(b, "| %s | %s |\n", r, strings.Join(byReason[r], " "))
 	}

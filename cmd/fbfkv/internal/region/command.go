@@ -48,8 +48,10 @@ type operator struct {
 
 // New returns the command with its subcommands.
 func New() *cobra.Command {
-	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters", Long: help, Patience: "a region"}
-	for _, s := range []subcommand{createCommand, joinCommand, statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
+	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters",
+		Long: help, Patience: "a region"}
+	for _, s := range []subcommand{createCommand, joinCommand, statusCommand(), removeCommand(),
+		flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
 		c.Subcommands = append(c.Subcommands, operate.Subcommand{
 			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
 			Run: func(base *operate.Operator, args []string) error {
@@ -146,7 +148,8 @@ func (s *server) status() (st regions.NodeStatus, err error) {
 // region is status of a server that must be a region.
 func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err error) {
 	if s, st, err = o.status(addr); err == nil && !st.Member {
-		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join adds it to others", addr)
+		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region "+
+			"join adds it to others", addr)
 	}
 	return s, st, err
 }
@@ -167,7 +170,8 @@ func (o *operator) decide(s *server, args ...any) (*server, string, error) {
 			return nil, "", fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
 		}
 	}
-	return nil, "", fmt.Errorf("%s: the regions do not agree yet which of them decides; run the command again", s.addr)
+	return nil, "",
+		fmt.Errorf("%s: the regions do not agree yet which of them decides; run the command again", s.addr)
 }
 
 // members are those that a region knows.

@@ -19,7 +19,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// A region that answers is drained before it is removed: it refuses writes until the others have all its operations.
+// A region that answers is drained before it is removed: it refuses writes until the others have
+// all its operations.
 
 const orLost = "; or remove it at once with --lost: what it has told nobody is lost"
 
@@ -31,9 +32,11 @@ type drain struct {
 	told  map[*server]map[uint16]uint64
 }
 
-// drain returns which of the regions to be removed answer; nil: none does. All regions that stay must read them.
+// drain returns which of the regions to be removed answer; nil: none does. All regions that stay
+// must read them.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
-	d := &drain{o, map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
+	d := &drain{o,
+		map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		if !slices.Contains(names, p.Name) {
@@ -43,7 +46,8 @@ func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*
 		switch _, there, err := o.status(p.Address); {
 		case err != nil:
 			o.Say("%s does not answer: %v", p.Name, err)
-		case there.Group == st.Group && there.Number == p.Number && !there.Restored && !there.Removed: // else nobody reads it
+		case there.Group == st.Group && there.Number == p.Number && !there.Restored && !there.Removed:
+			// else nobody reads it
 			d.leave[p.Name] = p
 		}
 	}
@@ -53,11 +57,13 @@ func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*
 	for _, by := range sorted(d.stay) { // before anything is refused for long
 		_, there, err := o.status(d.stay[by])
 		if err != nil {
-			return nil, fmt.Errorf("whether %s has all of %s is not known: %w; remove it as well, if it is lost%s", by, strings.Join(sorted(d.leave), ", "), err, orLost)
+			return nil, fmt.Errorf("whether %s has all of %s is not known: %w; remove it as well, if it "+
+				"is lost%s", by, strings.Join(sorted(d.leave), ", "), err, orLost)
 		}
 		for _, name := range sorted(d.leave) {
 			if p := peer(&there, name); p == nil || p.Paused || p.Failing {
-				return nil, fmt.Errorf("%s does not read %s now: see fbfkv region status %s%s", by, name, d.stay[by], orLost)
+				return nil, fmt.Errorf("%s does not read %s now: see fbfkv region status %s%s", by, name,
+					d.stay[by], orLost)
 			}
 		}
 	}
@@ -69,8 +75,8 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 // leaves reports whether a region is removed when the others have all of it.
 func (d *drain) leaves(name string) bool { return d != nil && d.leave[name] != nil }
 
-// drained lets the regions refuse writes, and calls remove when the others have all that they have done. If that does not
-// come, or the operator does not wait for it, clients may write again.
+// drained lets the regions refuse writes, and calls remove when the others have all that they have
+// done. If that does not come, or the operator does not wait for it, clients may write again.
 func (d *drain) drained(remove func() error) error {
 	if d == nil {
 		return remove()
@@ -80,13 +86,15 @@ func (d *drain) drained(remove func() error) error {
 	err := d.wait(interrupted)
 	if err == nil {
 		if err = remove(); err != nil { // it may have been done
-			err = fmt.Errorf("%w; %s may refuse writes until you run the command again, or REGION LEAVE no there", err, strings.Join(sorted(d.leave), ", "))
+			err = fmt.Errorf("%w; %s may refuse writes until you run the command again, or REGION LEAVE "+
+				"no there", err, strings.Join(sorted(d.leave), ", "))
 		}
 		return err
 	}
 	for _, name := range sorted(d.leave) {
 		if again := d.serve(name); again != nil {
-			err = errors.Join(err, fmt.Errorf("%s may still refuse writes, until REGION LEAVE no or a restart: %w", name, again))
+			err = errors.Join(err, fmt.Errorf("%s may still refuse writes, until REGION LEAVE no or a "+
+				"restart: %w", name, again))
 		} else {
 			d.o.Say("%s: takes writes again", name)
 		}
@@ -136,7 +144,8 @@ func (d *drain) wait(interrupted context.Context) error {
 			end, least = time.Now().Add(d.o.Patience), lag
 		}
 		most = max(most, lag)
-		progress.Set("the others take what it has counted, entries of the log", false, int64(most-lag), int64(most))
+		progress.Set("the others take what it has counted, entries of the log", false, int64(most-lag),
+			int64(most))
 		switch {
 		case interrupted.Err() != nil:
 			return fmt.Errorf("interrupted, nothing was removed: %s%s", strings.Join(waits, "; "), orLost)
@@ -150,8 +159,8 @@ func (d *drain) wait(interrupted context.Context) error {
 	}
 }
 
-// refuse lets a region refuse writes, of a cluster the leaders of all shards, and returns the sequences that others must have
-// taken, by partition.
+// refuse lets a region refuse writes, of a cluster the leaders of all shards, and returns the
+// sequences that others must have taken, by partition.
 func (d *drain) refuse(name string) (map[uint16]uint64, error) {
 	_, _, readers, err := d.o.readers(d.leave[name].Address)
 	if err != nil {
@@ -179,13 +188,15 @@ func (d *drain) refuse(name string) (map[uint16]uint64, error) {
 	return all, nil
 }
 
-// behind returns how many entries of a leaving region another one has not taken; an error if there are any, or nobody knows.
+// behind returns how many entries of a leaving region another one has not taken; an error if there
+// are any, or nobody knows.
 func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err error) {
 	_, st, err := d.o.status(d.stay[by])
 	if err != nil {
 		return 0, err
 	}
-	for _, r := range st.Removals { // what the leaving one knows of another removed one, nobody else may know yet
+	// what the leaving one knows of another removed one, nobody else may know yet
+	for _, r := range st.Removals {
 		if !r.Done {
 			return 0, fmt.Errorf("%s was removed before, and %s: %s", r.Name, by, r.State)
 		}

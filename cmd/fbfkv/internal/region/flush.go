@@ -80,7 +80,8 @@ func (o *operator) flushed(addr string) error {
 			}
 			return nil
 		case late:
-			return fmt.Errorf("not flushed yet: %s; they follow by themselves: see fbfkv region status of each", strings.Join(waits, ", "))
+			return fmt.Errorf("not flushed yet: %s; they follow by themselves: see fbfkv region "+
+				"status of each", strings.Join(waits, ", "))
 		}
 		if _, st, err = o.status(addr); err != nil {
 			return err

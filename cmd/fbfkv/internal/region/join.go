@@ -31,7 +31,9 @@ it go on.
 
 The first region admits new ones. While it cannot be reached the others count on, and none
 can join.`,
-	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error { return o.create(args[0], args[1]) },
+	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
+		return o.create(args[0], args[1])
+	},
 }
 
 var joinCommand = subcommand{
@@ -48,7 +50,9 @@ NEW then reads the others' counters; the command shows that, and ends when NEW h
 with all of them. You need not wait: NEW goes on by itself. If the command was
 interrupted before, run it again. Run again with another HOST:PORT it changes
 the address at which the others reach NEW.`,
-	args: cobra.ExactArgs(3), run: func(o *operator, args []string) error { return o.join(args[0], args[1], args[2]) },
+	args: cobra.ExactArgs(3), run: func(o *operator, args []string) error {
+		return o.join(args[0], args[1], args[2])
+	},
 }
 
 func (o *operator) create(addr, name string) error {
@@ -75,7 +79,8 @@ func (o *operator) create(addr, name string) error {
 	case unfit != nil:
 		return fmt.Errorf("%s: %w", addr, unfit)
 	case st.Restored && len(st.Peers) == 0:
-		err = o.Confirm(fmt.Sprintf("The data of %s was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
+		err = o.Confirm(fmt.Sprintf("The data of %s was restored from a backup; from now on it is the "+
+			"region %s, and the only one.", addr, name),
 			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
 	case st.Restored:
 		return fmt.Errorf("%s: %w", addr, store.ErrRestored)
@@ -83,7 +88,8 @@ func (o *operator) create(addr, name string) error {
 		o.Say("%s is the region %s already", addr, name)
 		return nil
 	case st.Member:
-		err = o.Confirm(fmt.Sprintf("The region %s has the address %s; from now on it is %s.", name, st.Address, at))
+		err = o.Confirm(fmt.Sprintf("The region %s has the address %s; from now on it is %s.", name,
+			st.Address, at))
 	default:
 		err = o.Confirm(fmt.Sprintf("The %s becomes the region %s, the first one. Others will reach it at %s.", candidate(addr, &st), name, at))
 	}
@@ -140,7 +146,8 @@ func (o *operator) announce(set store.RegionSet) error {
 		o.Say("%s: knows that the region %s is at %s", m.Name, own.Name, own.Address)
 	}
 	if members(&set) > 1 && !told {
-		return fmt.Errorf("no other region knows that %s is at %s: run fbfkv region join HOST:PORT NAME %[2]s for one of them, with its own name: %[3]w", own.Name, own.Address, failed)
+		return fmt.Errorf("no other region knows that %s is at %s: run fbfkv region join HOST:PORT NAME "+
+			"%[2]s for one of them, with its own name: %[3]w", own.Name, own.Address, failed)
 	}
 	return nil
 }
@@ -155,7 +162,8 @@ func (o *operator) join(addr, name, existing string) error {
 	case err != nil:
 		return err
 	case !there.Member:
-		return fmt.Errorf("%s is not a region: fbfkv region create %[1]s NAME makes it the first one", existing)
+		return fmt.Errorf("%s is not a region: fbfkv region create %[1]s NAME makes it the first one",
+			existing)
 	case st.Member && st.Group != there.Group:
 		return fmt.Errorf("%s belongs to other regions already: start a server with an empty directory", addr)
 	case st.Member && st.Name != name:
@@ -209,8 +217,8 @@ func (o *operator) join(addr, name, existing string) error {
 // settleTime is how long regions may need to read one that has just joined or come back.
 const settleTime = 10 * time.Second
 
-// ready refuses a join while regions do not read each other: the newcomer needs all of them to know it and to answer it,
-// and would refuse operations until then.
+// ready refuses a join while regions do not read each other: the newcomer needs all of them to know
+// it and to answer it, and would refuse operations until then.
 func (o *operator) ready(addr, existing, newcomer string) error {
 	strange := map[string]bool{} // cannot be asked from here
 	for end := time.Now().Add(min(settleTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
@@ -233,7 +241,8 @@ func (o *operator) ready(addr, existing, newcomer string) error {
 		case len(lacks) == 0:
 			return nil
 		case paused || time.Now().After(end):
-			return fmt.Errorf("nothing was done: %s would refuse operations with opids until it has caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
+			return fmt.Errorf("nothing was done: %s would refuse operations with opids until it has "+
+				"caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
 		}
 	}
 }
@@ -246,9 +255,11 @@ func unread(addr string, st *regions.NodeStatus, newcomer string) (lacks []strin
 		case p.Name == newcomer:
 		case p.Paused:
 			paused = true
-			lacks = append(lacks, fmt.Sprintf("%s has paused %s: fbfkv region resume %s %[2]s", st.Name, p.Name, addr))
+			lacks = append(lacks, fmt.Sprintf("%s has paused %s: fbfkv region resume %s %[2]s", st.Name,
+				p.Name, addr))
 		case p.Failing || !p.Connected:
-			lacks = append(lacks, fmt.Sprintf("%s does not read %s at %s (%s): start it, mend the link, or remove it with fbfkv region remove",
+			lacks = append(lacks, fmt.Sprintf("%s does not read %s at %s (%s): start it, mend the link, "+
+				"or remove it with fbfkv region remove",
 				st.Name, p.Name, p.Address, cmp.Or(p.LastError, p.State())))
 		}
 	}
@@ -258,7 +269,8 @@ func unread(addr string, st *regions.NodeStatus, newcomer string) (lacks []strin
 // plan says what a join will do.
 func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.NodeStatus) []string {
 	if st.Member {
-		return []string{fmt.Sprintf("The region %s has the address %s; from now on it is %s.", a.Name, st.Address, a.Address)}
+		return []string{fmt.Sprintf("The region %s has the address %s; from now on it is %s.", a.Name,
+			st.Address, a.Address)}
 	}
 	names := []string{there.Name}
 	for _, p := range there.Peers {
@@ -267,10 +279,13 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 		}
 	}
 	slices.Sort(names)
-	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", candidate(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
+	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.",
+		candidate(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
 	if n := o.keys(addr); n > 0 {
-		lines = append(lines, fmt.Sprintf("It has %s: its counts are added to those of the others. If it is a copy of another region's data, do not go on.", plural(int(n), "key")),
-			"Until it has caught up with the others it refuses operations with opids that it does not know: they may know them.")
+		lines = append(lines, fmt.Sprintf("It has %s: its counts are added to those of the others. If it "+
+			"is a copy of another region's data, do not go on.", plural(int(n), "key")),
+			"Until it has caught up with the others it refuses operations with opids that it does not "+
+				"know: they may know them.")
 	}
 	return lines
 }
@@ -285,7 +300,8 @@ func (o *operator) keys(addr string) (n int64) {
 	return n
 }
 
-// follow waits until a region has taken what the others have told of. As long as that goes on it may take long.
+// follow waits until a region has taken what the others have told of. As long as that goes on it
+// may take long.
 func (o *operator) follow(addr string, set store.RegionSet) error {
 	progress := bar.New(o.Stderr)
 	defer progress.Clear()
@@ -300,7 +316,8 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 		for _, p := range st.Peers {
 			tables = append(tables, p.Tables...)
 		}
-		ills := slices.DeleteFunc(st.Ills, func(ill string) bool { return slices.Contains(tables, ill) }) // it catches up all the same
+		// it catches up all the same
+		ills := slices.DeleteFunc(st.Ills, func(ill string) bool { return slices.Contains(tables, ill) })
 		if len(ills) > 0 {
 			return fmt.Errorf("%s: %s", addr, strings.Join(ills, "; "))
 		}
@@ -329,7 +346,8 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 			end, moved = time.Now().Add(o.Patience), now
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%s has not caught up with %s; it goes on by itself: see fbfkv region status %[1]s", addr, strings.Join(waits, ", nor with "))
+			return fmt.Errorf("%s has not caught up with %s; it goes on by itself: see fbfkv region "+
+				"status %[1]s", addr, strings.Join(waits, ", nor with "))
 		}
 		most = max(most, lag)
 		progress.Set(addr+" catches up, entries of the log", false, int64(most-lag), int64(most))

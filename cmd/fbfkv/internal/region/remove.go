@@ -36,7 +36,8 @@ lost, name them all.`,
 		args: cobra.MinimumNArgs(2),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after their counts (required)")
-			cmd.Flags().BoolVar(&lost, "lost", false, "remove regions that answer at once too: operations that they have not shared are lost")
+			cmd.Flags().BoolVar(&lost, "lost", false, "remove regions that answer at once too: operations "+
+				"that they have not shared are lost")
 		},
 		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:], lost) },
 	}
@@ -46,7 +47,8 @@ func (o *operator) remove(addr, heir string, names []string, lost bool) error {
 	s, st, err := o.region(addr)
 	switch {
 	case heir == "":
-		return fmt.Errorf("--heir is missing: the region that looks after the counts of %s", strings.Join(names, ", "))
+		return fmt.Errorf("--heir is missing: the region that looks after the counts of %s",
+			strings.Join(names, ", "))
 	case err != nil:
 		return err
 	case st.Removed:
@@ -93,7 +95,8 @@ func removable(addr string, st *regions.NodeStatus, heir string, names []string)
 		case i > 0 && r == nil && peer(st, name) == nil:
 			return fmt.Errorf("%s: there is no region %q", addr, name)
 		case i > 0 && r != nil && r.Heir != heir && !slices.Contains(names, r.Heir):
-			return fmt.Errorf("the region %s was removed before, and its heir is %s: to change the heir, remove %[2]s as well", name, r.Heir)
+			return fmt.Errorf("the region %s was removed before, and its heir is %s: to change the heir, "+
+				"remove %[2]s as well", name, r.Heir)
 		}
 	}
 	return nil
@@ -111,23 +114,29 @@ func peer(st *regions.NodeStatus, name string) *regions.PeerStatus {
 
 // removes says what a removal will do.
 func removes(st *regions.NodeStatus, heir string, names []string, d *drain) []string {
-	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s.", heir, strings.Join(names, ", "))}
+	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s.", heir,
+		strings.Join(names, ", "))}
 	for _, name := range names {
 		switch p := peer(st, name); {
 		case p == nil: // it was removed before
 		case d.leaves(name):
-			lines = append(lines, fmt.Sprintf("The region %s refuses writes from now on, and is removed when the others have all its operations.", name))
+			lines = append(lines, fmt.Sprintf("The region %s refuses writes from now on, and is removed "+
+				"when the others have all its operations.", name))
 		case p.Connected:
-			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: its operations from now on are lost.", name, st.Name))
+			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: its operations "+
+				"from now on are lost.", name, st.Name))
 		default:
-			lines = append(lines, fmt.Sprintf("Operations of the region %s that no other region has read are lost.", name))
+			lines = append(lines, fmt.Sprintf("Operations of the region %s that no other region has read "+
+				"are lost.", name))
 		}
 	}
 	if p := peer(st, heir); p != nil && !p.Connected {
-		lines = append(lines, fmt.Sprintf("The heir %s is not read by %s now (%s). The removal waits until it is back. If it is lost, name another heir.", heir, st.Name, p.State()))
+		lines = append(lines, fmt.Sprintf("The heir %s is not read by %s now (%s). The removal waits "+
+			"until it is back. If it is lost, name another heir.", heir, st.Name, p.State()))
 	}
 	if st.Restored {
-		lines = append(lines, "This directory was restored from a backup: go on only if all other regions are lost.")
+		lines = append(lines, "This directory was restored from a backup: go on only if all other regions "+
+			"are lost.")
 	}
 	return lines
 }
@@ -164,7 +173,8 @@ func (o *operator) inherit(addr string, names []string) error {
 		case len(waits) == 0:
 			return nil
 		case time.Now().After(end):
-			return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr, strings.Join(waits, "; "))
+			return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr,
+				strings.Join(waits, "; "))
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // A region that is a cluster: each of its shards reads others by its leader, which alone knows how that goes.
 
-// readers returns a server, what it says of itself, and the servers by which its region reads others: itself, or the
-// leaders of its cluster's shards.
+// readers returns a server, what it says of itself, and the servers by which its region reads
+// others: itself, or the leaders of its cluster's shards.
 func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all []*server, err error) {
 	if s, err = o.server(addr); err == nil {
 		st, err = s.status()
@@ -27,7 +27,8 @@ func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all [
 			}
 		}
 		if leader == "" {
-			return s, st, nil, fmt.Errorf("%s: a shard of the cluster has no leader now; run the command again", addr)
+			return s, st, nil,
+				fmt.Errorf("%s: a shard of the cluster has no leader now; run the command again", addr)
 		}
 		l, err := o.server(leader)
 		if err != nil {
@@ -109,7 +110,9 @@ func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeSta
 			st.Peers[at].Add(&p)
 		}
 		for _, r := range l.Removals {
-			at := slices.IndexFunc(st.Removals, func(o regions.RemovalStatus) bool { return o.Number == r.Number && o.Heir == r.Heir })
+			at := slices.IndexFunc(st.Removals, func(o regions.RemovalStatus) bool {
+				return o.Number == r.Number && o.Heir == r.Heir
+			})
 			switch {
 			case at < 0:
 				st.Removals = append(st.Removals, r)

@@ -21,7 +21,8 @@ func statusCommand() subcommand {
 		short: "show how a region reads the others",
 		long:  statusHelp, args: cobra.ExactArgs(1),
 		flags: func(cmd *cobra.Command) {
-			cmd.Flags().BoolVar(&acknowledge, "acknowledge", false, "take note of operations that may count twice")
+			cmd.Flags().BoolVar(&acknowledge, "acknowledge", false, "take note of operations that may "+
+				"count twice")
 		},
 		run: func(o *operator, args []string) error { return o.show(args[0], acknowledge) },
 	}
@@ -57,7 +58,9 @@ var resumeCommand = subcommand{
 	short: "let a region read another one again",
 	long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
 waiting because NAME could not be read.`,
-	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error { return o.tell(args[0], "RESUME", args[1], "reads %s") },
+	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
+		return o.tell(args[0], "RESUME", args[1], "reads %s")
+	},
 }
 
 var verifyCommand = subcommand{
@@ -99,7 +102,8 @@ func (o *operator) verify(addr string) error {
 			if state, ill := judge(p); ill != "" { // running it again does not help
 				v.Error = ill
 			} else if p.LagOps > 0 {
-				v.Error = fmt.Sprintf("%s, %s or more are unread: see fbfkv region status %s", state, plural(int(p.LagOps), "operation"), addr)
+				v.Error = fmt.Sprintf("%s, %s or more are unread: see fbfkv region status %s", state,
+					plural(int(p.LagOps), "operation"), addr)
 			}
 		}
 		line := fmt.Sprintf("slots %d to %d differ from the same slots of %s", v.First, v.Last, v.Region)
@@ -172,7 +176,8 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	if err != nil {
 		return err
 	}
-	is := fmt.Sprintf("one of %d, version %d of the set; %s admits new ones", len(st.Peers)+1, st.Version, st.Arbiter)
+	is := fmt.Sprintf("one of %d, version %d of the set; %s admits new ones", len(st.Peers)+1, st.Version,
+		st.Arbiter)
 	if st.Removed {
 		is = fmt.Sprintf("removed by version %d of the set", st.Version)
 	}
@@ -190,7 +195,8 @@ func (o *operator) show(addr string, acknowledge bool) error {
 			if ill != "" {
 				ills = append(ills, p.Name+" "+ill)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", p.Name, p.Number, p.Address, state, behind(p), ms(p.LagMs), clock(p), size(p.Bytes), p.Version)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", p.Name, p.Number, p.Address, state,
+				behind(p), ms(p.LagMs), clock(p), size(p.Bytes), p.Version)
 		}
 		w.Flush()
 	}
@@ -202,13 +208,15 @@ func (o *operator) show(addr string, acknowledge bool) error {
 		}
 	}
 	if n := st.Operations; n.Twins > 0 {
-		o.Say("%s applied in two regions, of which %d taken back here", plural(int(n.Twins), "operation"), n.TakenBack)
+		o.Say("%s applied in two regions, of which %d taken back here", plural(int(n.Twins), "operation"),
+			n.TakenBack)
 	}
 	if n := st.Operations.Owed; n > 0 {
 		o.Say("%s of these count twice until there is room to take them back", plural(int(n), "operation"))
 	}
 	if n := st.Acknowledged; n > 0 {
-		o.Say("up to %s that could not be compared may count twice (acknowledged)", plural(int(n), "operation"))
+		o.Say("up to %s that could not be compared may count twice (acknowledged)",
+			plural(int(n), "operation"))
 	}
 	for _, line := range ills {
 		o.Say("%s", line)
@@ -234,7 +242,8 @@ func judge(p *regions.PeerStatus) (state, ill string) {
 	case !p.Connected:
 		return "connecting", ""
 	case p.ClockSkewMs > maxSkew || p.ClockSkewMs < -maxSkew:
-		ill = fmt.Sprintf("has a clock that differs by %s: keep the clocks together, as with NTP", ms(p.ClockSkewMs))
+		ill = fmt.Sprintf("has a clock that differs by %s: keep the clocks together, as with NTP",
+			ms(p.ClockSkewMs))
 	}
 	if p.LagOps > 0 {
 		return "catching up", ill

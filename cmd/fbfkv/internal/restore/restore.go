@@ -72,7 +72,9 @@ func restore(from, dir, unsound string, cmd *cobra.Command) (r restored, err err
 	}
 	if from == "-" {
 		name = "the stream"
-		info, err := store.RestoreStream(cmd.InOrStdin(), dir, sound, func(done, total int64) { progress.Set("receiving", true, done, total) })
+		info, err := store.RestoreStream(cmd.InOrStdin(), dir, sound, func(done, total int64) {
+			progress.Set("receiving", true, done, total)
+		})
 		progress.Clear()
 		r.info = &info
 		return r, err

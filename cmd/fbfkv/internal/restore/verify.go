@@ -41,7 +41,8 @@ func NewVerify() *cobra.Command {
 				from, addr = args[1], args[0]
 			}
 			if addr != "" && from != "-" {
-				return errors.New("only a stream (-) needs HOST:PORT: BACKUP DIR has recorded its copy already")
+				return errors.New("only a stream (-) needs HOST:PORT: BACKUP DIR has recorded its " +
+					"copy already")
 			}
 			return verify(from, addr, &login, cmd)
 		},
@@ -69,7 +70,8 @@ func verify(from, addr string, login *connect.Flags, cmd *cobra.Command) error {
 		return fmt.Errorf("a server finds %d keys in it, and check %d", keys, r.keys)
 	}
 	if r.unreadable > 0 {
-		return fmt.Errorf("it can be restored, but %d of its keys cannot be read: they are named above", r.unreadable)
+		return fmt.Errorf("it can be restored, but %d of its keys cannot be read: they are named above",
+			r.unreadable)
 	}
 	if r.info == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "the backup is good; it has %d keys\n", keys)
@@ -78,7 +80,8 @@ func verify(from, addr string, login *connect.Flags, cmd *cobra.Command) error {
 	if err := compare(keys, r.info); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "the backup of %s is good; it has %d keys, and the server had %d before it was made and %d after\n",
+	fmt.Fprintf(cmd.OutOrStdout(), "the backup of %s is good; it has %d keys, and the server had %d "+
+		"before it was made and %d after\n",
 		r.info.At.Format(time.DateTime), keys, r.info.Before.Keys, r.info.After.Keys)
 	if addr == "" {
 		return nil
@@ -101,7 +104,8 @@ func compare(keys int64, info *store.StreamInfo) error {
 	before, after := info.Before.Keys, info.After.Keys
 	slack := int64(min(info.After.Entries-min(info.Before.Entries, info.After.Entries), 1<<62))
 	if keys < min(before, after)-slack || keys > max(before, after)+slack {
-		return fmt.Errorf("it has %d keys, but the server had %d before it was made and %d after", keys, before, after)
+		return fmt.Errorf("it has %d keys, but the server had %d before it was made and %d after", keys,
+			before, after)
 	}
 	return nil
 }
@@ -113,7 +117,8 @@ func report(addr string, login *connect.Flags, info *store.StreamInfo, stdout io
 		return err
 	}
 	defer client.Close()
-	if err := client.Do(context.Background(), "BACKUP", "VERIFIED", fmt.Sprintf("%x", info.ID), info.At.UnixMilli()).Err(); err != nil {
+	if err := client.Do(context.Background(), "BACKUP", "VERIFIED", fmt.Sprintf("%x", info.ID),
+		info.At.UnixMilli()).Err(); err != nil {
 		return fmt.Errorf("the backup is good, but %s could not be told: %w", addr, err)
 	}
 	fmt.Fprintf(stdout, "%s was told\n", addr)

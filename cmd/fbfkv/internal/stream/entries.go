@@ -44,7 +44,8 @@ func (r *run) readEntries(ctx context.Context, batches chan<- *batch) error {
 	}
 	defer source.Close()
 	for next, from := int64(0), "0"; ctx.Err() == nil; {
-		reply := source.Do(ctx, "XREADGROUP", "GROUP", r.group, consumer, "COUNT", batchLines, "BLOCK", blockTime.Milliseconds(), "STREAMS", stream, from)
+		reply := source.Do(ctx, "XREADGROUP", "GROUP", r.group, consumer, "COUNT", batchLines, "BLOCK",
+			blockTime.Milliseconds(), "STREAMS", stream, from)
 		if ctx.Err() != nil {
 			return nil
 		}

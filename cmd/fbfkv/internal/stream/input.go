@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// maxLine is the longest line, and the longest record of CSV, bytes: what proto-max-bulk-len allows by default.
+// maxLine is the longest line, and the longest record of CSV, bytes: what proto-max-bulk-len allows
+// by default.
 const maxLine = 1 << 20
 
 // byteOrderMark is what some programs write before the first line.
@@ -32,8 +33,8 @@ type input struct {
 	size      int64 // of the input, bytes; 0: nobody knows
 }
 
-// position is how many lines of an input were counted, with the fingerprints of the first and the last of them, so that
-// another input is not taken for the rest of it.
+// position is how many lines of an input were counted, with the fingerprints of the first and the
+// last of them, so that another input is not taken for the rest of it.
 type position struct{ lines, first, last int64 }
 
 // batch is lines with their items.

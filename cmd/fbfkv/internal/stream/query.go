@@ -33,9 +33,13 @@ func (r *run) query() error {
 		}
 		answers, err := replies[0].Ints()
 		if r.cms == "" {
-			return r.print(b, answers, err, func(i int) (string, bool) { return b.lines[i], (answers[i] != 0) != r.invert })
+			return r.print(b, answers, err, func(i int) (string, bool) {
+				return b.lines[i], (answers[i] != 0) != r.invert
+			})
 		}
-		return r.print(b, answers, err, func(i int) (string, bool) { return fmt.Sprintf("%s\t%d", b.items[i], answers[i]), true })
+		return r.print(b, answers, err, func(i int) (string, bool) {
+			return fmt.Sprintf("%s\t%d", b.items[i], answers[i]), true
+		})
 	}
 	return nil
 }

@@ -20,7 +20,8 @@ type record struct {
 }
 
 // errQuotes: CSV goes on and on.
-var errQuotes = errors.New("a quoted field begins there, and does not end before the input does, or within 1 MiB")
+var errQuotes = errors.New("a quoted field begins there, and does not end before the input does, or " +
+	"within 1 MiB")
 
 // read calls fn with each record behind the committed lines, until that returns false.
 func (in *input) read(r io.Reader, fn func(l *record) bool) error {
@@ -83,7 +84,8 @@ func (in *input) compare(n, print int64) error {
 	if n == 1 {
 		in.line1 = print
 	}
-	if at := in.committed; at.lines > 0 && (n == 1 && print != at.first || n == at.lines && print != at.last) {
+	if at := in.committed; at.lines > 0 &&
+		(n == 1 && print != at.first || n == at.lines && print != at.last) {
 		return in.refuse(fmt.Sprintf("its line %d is another one", n))
 	}
 	return nil

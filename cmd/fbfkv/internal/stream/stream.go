@@ -79,7 +79,8 @@ type run struct {
 // New returns the command.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "stream train|query|dedup [HOST:PORT] [flags]", Short: "feed a stream to a filter or sketch, or query it", Long: help, Args: cobra.ExactArgs(1),
+		Use:   "stream train|query|dedup [HOST:PORT] [flags]",
+		Short: "feed a stream to a filter or sketch, or query it", Long: help, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("%q is not train, query or dedup", args[0])
 		},
@@ -94,14 +95,16 @@ func New() *cobra.Command {
 	}{
 		{"train", "add every record", (*run).train, func(r *run, cmd *cobra.Command) {
 			cmd.Flags().StringVar(&r.cms, "cms", "", "the count-min sketch")
-			cmd.Flags().StringVar(&r.source, "source", "", "the name of the input, under which the position is kept")
+			cmd.Flags().StringVar(&r.source, "source", "", "the name of the input, under which the "+
+				"position is kept")
 		}},
 		{"query", "print what is known of every record", (*run).query, func(r *run, cmd *cobra.Command) {
 			cmd.Flags().StringVar(&r.cms, "cms", "", "the count-min sketch")
 			cmd.Flags().BoolVar(&r.invert, "invert", false, "print the lines that are not in the filter")
 		}},
 		{"dedup", "print every line the first time", (*run).dedup, func(r *run, cmd *cobra.Command) {
-			cmd.Flags().StringVar(&r.fbf, "fbf", "", "the forgetful Bloom filter, which remembers for its window only")
+			cmd.Flags().StringVar(&r.fbf, "fbf", "", "the forgetful Bloom filter, which remembers for its "+
+				"window only")
 		}},
 	} {
 		r := new(run)
@@ -114,9 +117,12 @@ func New() *cobra.Command {
 			},
 		}
 		c.Flags().StringVar(&r.bloom, "bloom", "", "the Bloom filter")
-		c.Flags().IntVar(&r.field, "field", 0, "the item is this word of the line, from 1; with --csv this field")
-		c.Flags().BoolVar(&r.csv, "csv", false, "lines are CSV; the item is the first field unless --field says another")
-		c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such as user.id")
+		c.Flags().IntVar(&r.field, "field", 0, "the item is this word of the line, from 1; with --csv "+
+			"this field")
+		c.Flags().BoolVar(&r.csv, "csv", false, "lines are CSV; the item is the first field unless "+
+			"--field says another")
+		c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such "+
+			"as user.id")
 		c.Flags().StringVar(&r.from, "from", "", "read a Redis Stream: redis://HOST:PORT/STREAM")
 		c.Flags().StringVar(&r.group, "group", "", "the stream's consumer group")
 		r.login.Add(c.Flags())
@@ -166,7 +172,8 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 				fmt.Fprintf(stderr, "line %d is longer than %d bytes: it is passed over\n", n, maxLine)
 			}
 		}
-		progress.Set(fmt.Sprintf("%s, %.0f lines a second", r.stage, rate()), r.size > 0, max(b.end, r.done), max(r.size, b.end, r.done))
+		progress.Set(fmt.Sprintf("%s, %.0f lines a second", r.stage, rate()), r.size > 0, max(b.end, r.done),
+			max(r.size, b.end, r.done))
 	}
 	cancel()
 	progress.Clear()
@@ -179,7 +186,8 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	case *failed != nil:
 		return *failed
 	case r.long > 0:
-		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long, r.skipped-r.long))
+		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long,
+			r.skipped-r.long))
 	case r.skipped > 0:
 		return partly(fmt.Sprintf("lines without the field: %d", r.skipped))
 	}

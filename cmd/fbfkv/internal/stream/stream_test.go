@@ -23,7 +23,8 @@ func TestTryTells(t *testing.T) {
 		if err != nil || tries != 4 || len(told) != 1 || !errors.Is(told[0], io.EOF) {
 			t.Errorf("%v after %d tries; told: %v", err, tries, told)
 		}
-		if err := r.try(context.Background(), func() error { return failure("refused") }); err == nil || len(told) != 1 {
+		if err := r.try(context.Background(), func() error { return failure("refused") }); err == nil ||
+			len(told) != 1 {
 			t.Errorf("%v; told: %v", err, told)
 		}
 	})

@@ -72,8 +72,10 @@ func (r *run) train() error {
 	}
 	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
 	r.refuse = func(why string) error {
-		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is another file, such as the next one after log rotation, "+
-			"give it a name of its own; to count all of it under this name, DEL %s first", r.source, r.committed.lines, why, progress)
+		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
+			"another file, such as the next one after log rotation, "+
+			"give it a name of its own; to count all of it under this name, DEL %s first", r.source,
+			r.committed.lines, why, progress)
 	}
 	r.committed, err = r.position(progress)
 	add := r.handle
@@ -114,7 +116,8 @@ func lastOf(progress string) string  { return progress + ":last" }
 // position returns which lines were committed.
 func (r *run) position(progress string) (at position, err error) {
 	err = r.try(context.Background(), func() error {
-		all, err := r.client.Do(context.Background(), "MGET", progress, firstOf(progress), lastOf(progress)).List()
+		all, err := r.client.Do(context.Background(), "MGET", progress, firstOf(progress),
+			lastOf(progress)).List()
 		if err == nil && len(all) != 3 {
 			err = failure("the server answers another number of positions")
 		}

@@ -74,14 +74,21 @@ func figures(s, before *sample) []string {
 		backup = duration(max(s.at.Sub(time.Unix(int64(at), 0)), time.Second)) + " ago"
 	}
 	return []string{
-		fmt.Sprintf("operations  %s/s applied, %s/s duplicates, %s/s stale, %s/s refused", count(s.rate(before, "operations_applied")),
-			count(s.rate(before, "operations_duplicate")), count(s.rate(before, "operations_stale")), count(s.rate(before, "operations_refused"))),
-		fmt.Sprintf("in all      %s applied, %.0f duplicates absorbed", count(f.Number("operations_applied")), f.Number("operations_duplicate")),
-		fmt.Sprintf("latency     half within %s, 99 %% within %s, fsync %s", latency(s.waited(before, 0.5)), latency(s.waited(before, 0.99)), fsync(s, before)),
+		fmt.Sprintf("operations  %s/s applied, %s/s duplicates, %s/s stale, %s/s refused",
+			count(s.rate(before, "operations_applied")),
+			count(s.rate(before, "operations_duplicate")), count(s.rate(before, "operations_stale")),
+			count(s.rate(before, "operations_refused"))),
+		fmt.Sprintf("in all      %s applied, %.0f duplicates absorbed", count(f.Number("operations_applied")),
+			f.Number("operations_duplicate")),
+		fmt.Sprintf("latency     half within %s, 99 %% within %s, fsync %s", latency(s.waited(before, 0.5)),
+			latency(s.waited(before, 0.99)), fsync(s, before)),
 		fmt.Sprintf("ids         %s remembered in %s of memory%s", count(ids), bytes(memory), of),
-		fmt.Sprintf("memory      %s, filters %s%s", bytes(f.Number("used_memory")), bytes(f.Number("filter_bytes")), limit),
-		fmt.Sprintf("disk        %s, %s free, last backup %s", bytes(f.Number("disk_bytes")), bytes(f.Number("disk_free_bytes")), backup),
-		fmt.Sprintf("keys        %s, clients %s", count(f.Pairs("db0").Number("keys")), count(f.Number("connected_clients"))),
+		fmt.Sprintf("memory      %s, filters %s%s", bytes(f.Number("used_memory")),
+			bytes(f.Number("filter_bytes")), limit),
+		fmt.Sprintf("disk        %s, %s free, last backup %s", bytes(f.Number("disk_bytes")),
+			bytes(f.Number("disk_free_bytes")), backup),
+		fmt.Sprintf("keys        %s, clients %s", count(f.Pairs("db0").Number("keys")),
+			count(f.Number("connected_clients"))),
 	}
 }
 
@@ -97,15 +104,19 @@ func fsync(s, before *sample) string {
 // tables draws a line for each table: its window as its generations, each as high as the
 // share of its bits that are set, the newest first.
 func (sc *screen) tables(s, before *sample) []string {
-	rows := [][]string{{"TABLE", "APPLIED/s", "DUPL/s", "IDS", "FILL", "ERROR", "WANTED", "MEMORY", "B/ID", "WINDOW", "MODE", "STALE", "REFUSED"}}
+	rows := [][]string{{"TABLE", "APPLIED/s", "DUPL/s", "IDS", "FILL", "ERROR", "WANTED", "MEMORY", "B/ID",
+		"WINDOW", "MODE", "STALE", "REFUSED"}}
 	for _, t := range s.tables {
 		each := "-"
 		if n := t.Number("ids"); n >= enoughIDs {
 			each = fmt.Sprintf("%.1f", t.Number("memory")/n)
 		}
-		rows = append(rows, []string{clean(t.name), count(s.tableRate(before, t, "applied")), count(s.tableRate(before, t, "duplicates")),
-			count(t.Number("ids")), sc.bars(t.Info["fills"]), fmt.Sprintf("%.2g", t.Number("effective_fpp")), fmt.Sprintf("%.2g", t.Number("target_fpp")),
-			bytes(t.Number("memory")), each, duration(time.Duration(t.Number("window_ms")) * time.Millisecond), t.Info["mode"],
+		rows = append(rows, []string{clean(t.name), count(s.tableRate(before, t, "applied")),
+			count(s.tableRate(before, t, "duplicates")),
+			count(t.Number("ids")), sc.bars(t.Info["fills"]), fmt.Sprintf("%.2g", t.Number("effective_fpp")),
+			fmt.Sprintf("%.2g", t.Number("target_fpp")),
+			bytes(t.Number("memory")), each,
+			duration(time.Duration(t.Number("window_ms")) * time.Millisecond), t.Info["mode"],
 			count(t.Number("stale")), count(t.Number("refused"))})
 	}
 	widths := make([]int, len(rows[0]))
@@ -155,9 +166,11 @@ func (sc *screen) bars(shares string) string {
 func shard(f info.Info) []string {
 	role := "leads"
 	if f["role"] != "master" {
-		role = "follows " + net.JoinHostPort(f["master_host"], f["master_port"]) + ", link " + f["master_link_status"]
+		role = "follows " + net.JoinHostPort(f["master_host"], f["master_port"]) + ", link " +
+			f["master_link_status"]
 	}
-	list := []string{fmt.Sprintf("this node %s; term %s, the leader changed %s times; %s entries committed, %s applied",
+	list := []string{fmt.Sprintf("this node %s; term %s, the leader changed %s times; %s entries "+
+		"committed, %s applied",
 		role, f["shard_term"], f["shard_leader_changes"], f["shard_commit_index"], f["shard_applied_index"])}
 	ms := func(n float64) string { return latency(n * 1e3) }
 	for i := 0; ; i++ {
@@ -169,7 +182,8 @@ func shard(f info.Info) []string {
 			list = append(list, fmt.Sprintf("%-21s  has not answered since this node leads", r["address"]))
 			continue
 		}
-		list = append(list, fmt.Sprintf("%-21s  %s entries behind, %s; heard of %s ago", r["address"], r["lag_entries"], ms(r.Number("lag_ms")), ms(r.Number("last_contact_ms"))))
+		list = append(list, fmt.Sprintf("%-21s  %s entries behind, %s; heard of %s ago", r["address"],
+			r["lag_entries"], ms(r.Number("lag_ms")), ms(r.Number("last_contact_ms"))))
 	}
 }
 
@@ -182,7 +196,8 @@ func slow(s *sample) (list []string) {
 		return []string{"none"}
 	}
 	for _, e := range s.slow {
-		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.at.Format(time.TimeOnly), latency(float64(e.took.Microseconds())), strings.Join(e.args, " "), e.client))
+		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.at.Format(time.TimeOnly),
+			latency(float64(e.took.Microseconds())), strings.Join(e.args, " "), e.client))
 	}
 	return list
 }

@@ -49,7 +49,8 @@ func New() *cobra.Command {
 			return watch(client, addr, max(interval, 100*time.Millisecond), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "how long rates are measured for, at least 100ms")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "how long rates are measured for, at "+
+		"least 100ms")
 	login.Add(cmd.Flags())
 	return cmd
 }
@@ -74,7 +75,8 @@ func watch(client *connect.Client, addr string, interval time.Duration, out io.W
 }
 
 // once prints the figures of one interval.
-func once(ctx context.Context, client *connect.Client, sc *screen, first *sample, interval time.Duration, out io.Writer) error {
+func once(ctx context.Context, client *connect.Client, sc *screen, first *sample, interval time.Duration,
+	out io.Writer) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -95,7 +97,8 @@ type answer struct {
 }
 
 // live draws again after each answer, and when the terminal has another size.
-func live(ctx context.Context, client *connect.Client, sc *screen, shown *sample, interval time.Duration, file *os.File, keys <-chan byte) error {
+func live(ctx context.Context, client *connect.Client, sc *screen, shown *sample, interval time.Duration,
+	file *os.File, keys <-chan byte) error {
 	answers := make(chan answer, 1)
 	ask := func() {
 		s, err := take(ctx, client)

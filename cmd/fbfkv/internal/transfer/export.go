@@ -111,7 +111,8 @@ func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error,
 }
 
 // exportDir writes every counter of a directory, up to damage.
-func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) error, stderr io.Writer) error {
+func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) error,
+	stderr io.Writer) error {
 	damage, err := store.Export(store.ExportOptions{Dir: dir}, func(c store.Exported) error {
 		expires := c.Expire
 		if expires == 0 {
@@ -129,7 +130,8 @@ func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) e
 	case err != nil:
 		return fmt.Errorf("%w; the output is not complete", err)
 	case len(damage) > 0:
-		return exit{errors.New("the directory is damaged: entries behind the damage are missing"), exitSkipped}
+		return exit{errors.New("the directory is damaged: entries behind the damage are missing"),
+			exitSkipped}
 	}
 	return nil
 }

@@ -54,7 +54,8 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 			return "", fmt.Errorf("writing to %s: %w", m.addr, err)
 		}
 		if err != nil || value != markerValue {
-			return fmt.Sprintf("fbfkv has a key %q, which marks a filter that is being copied: delete or rename it first", marker(r.key)), nil
+			return fmt.Sprintf("fbfkv has a key %q, which marks a filter that is being copied: delete or "+
+				"rename it first", marker(r.key)), nil
 		}
 	}
 	there := kind != "none" && !begun

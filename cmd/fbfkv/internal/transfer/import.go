@@ -64,7 +64,8 @@ func NewImport() *cobra.Command {
 	addFlags(cmd, &m.walk, &m.server)
 	cmd.Flags().BoolVar(&m.replace, "replace", false, "also set counters that exist already")
 	cmd.Flags().StringVar(&m.secretFile, "source-password-file", "", "a file with the source's password")
-	cmd.Flags().BoolVar(&m.clusterNode, "cluster-node", false, "import the part of the keys that a node of a Redis cluster holds")
+	cmd.Flags().BoolVar(&m.clusterNode, "cluster-node", false, "import the part of the keys that a node "+
+		"of a Redis cluster holds")
 	return cmd
 }
 
@@ -94,7 +95,8 @@ func (m *importer) run(source string, stderr io.Writer) (err error) {
 	began := time.Now()
 	err = m.each(stderr, m.write)
 	took := time.Since(began).Seconds()
-	fmt.Fprintf(m.out, "imported %d of %d keys in %.1f s, %.0f keys a second", m.imported, m.seen, took, float64(m.seen)/took)
+	fmt.Fprintf(m.out, "imported %d of %d keys in %.1f s, %.0f keys a second", m.imported, m.seen, took,
+		float64(m.seen)/took)
 	for _, part := range []struct {
 		n    int64
 		what string

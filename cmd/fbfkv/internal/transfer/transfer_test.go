@@ -35,7 +35,8 @@ func TestExpiredOnTheWay(t *testing.T) {
 func TestCounter(t *testing.T) {
 	for text, valid := range map[string]bool{
 		"0": true, "-1": true, "9223372036854775807": true, "-9223372036854775808": true,
-		"": false, "-0": false, "+1": false, "01": false, " 1": false, "1.0": false, "9223372036854775808": false, "0x1": false, "1_0": false,
+		"": false, "-0": false, "+1": false, "01": false, " 1": false, "1.0": false,
+		"9223372036854775808": false, "0x1": false, "1_0": false,
 	} {
 		r := record{value: text}
 		if _, why := r.counter(); (why == "") != valid {
@@ -48,9 +49,13 @@ func TestCounter(t *testing.T) {
 func TestEndlessScan(t *testing.T) {
 	keys := strings.Repeat("$1\r\nk\r\n", 1<<17)
 	for name, answer := range map[string]func(i int) string{
-		"the same cursor":         func(int) string { return "*2\r\n$1\r\n7\r\n*1\r\n$1\r\nk\r\n" },
-		"other cursors, no keys":  func(i int) string { return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*0\r\n", i+1) },
-		"other cursors, too many": func(i int) string { return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*%d\r\n%s", i+1, 1<<17, keys) },
+		"the same cursor": func(int) string { return "*2\r\n$1\r\n7\r\n*1\r\n$1\r\nk\r\n" },
+		"other cursors, no keys": func(i int) string {
+			return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*0\r\n", i+1)
+		},
+		"other cursors, too many": func(i int) string {
+			return fmt.Sprintf("*2\r\n$7\r\n%07d\r\n*%d\r\n%s", i+1, 1<<17, keys)
+		},
 	} {
 		w := walk{match: "*", total: 1}
 		w.client = serve(t, func(command string, i int) string {
@@ -80,9 +85,11 @@ func TestEndlessScan(t *testing.T) {
 	}
 }
 
-// TestEndlessDump: a source whose dump of a filter never ends, though each chunk of it is taken, ends the command.
+// TestEndlessDump: a source whose dump of a filter never ends, though each chunk of it is taken,
+// ends the command.
 func TestEndlessDump(t *testing.T) {
-	for name, iterators := range map[string][]int64{"the same": {1, 9, 9}, "an earlier one": {1, 100, 50}, "below zero": {1, -5}} {
+	for name, iterators := range map[string][]int64{"the same": {1, 9, 9}, "an earlier one": {1, 100,
+		50}, "below zero": {1, -5}} {
 		m := importer{out: new(bytes.Buffer)}
 		m.client = serve(t, func(command string, i int) string {
 			if command != "BF.SCANDUMP" {
@@ -98,7 +105,8 @@ func TestEndlessDump(t *testing.T) {
 			}
 			return ":0\r\n"
 		})
-		if _, err := m.copyFilter(&record{key: "k", expiry: -1}, -1); err == nil || !strings.Contains(err.Error(), "does not come to an end") {
+		if _, err := m.copyFilter(&record{key: "k", expiry: -1}, -1); err == nil ||
+			!strings.Contains(err.Error(), "does not come to an end") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -124,7 +132,8 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// serve returns a client of a server that answers the command that comes i-th of those with its name; with "" it hangs up.
+// serve returns a client of a server that answers the command that comes i-th of those with its
+// name; with "" it hangs up.
 func serve(t *testing.T, answer func(command string, i int) string) *connect.Client {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

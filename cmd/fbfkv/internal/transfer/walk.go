@@ -142,7 +142,8 @@ func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string
 			}
 		}
 		if next != "0" && (next == cursor || empty > emptyScans+size || found > 4*size+spareKeys) {
-			fail(fmt.Errorf("SCAN at %s does not come to an end: the cursor %s after %d keys, of which the server says it has %d",
+			fail(fmt.Errorf("SCAN at %s does not come to an end: the cursor %s after %d keys, of which "+
+				"the server says it has %d",
 				w.client.Addr(), next, found, size))
 			return
 		}
@@ -192,7 +193,8 @@ func (w *walk) read(ctx context.Context, fail func(error), pages <-chan []string
 		for i, k := range keys {
 			r := &p.records[i]
 			r.key = k
-			if r.value, r.err = replies[2*i].Text(); r.err != nil && !strings.HasPrefix(r.err.Error(), "WRONGTYPE ") {
+			if r.value, r.err = replies[2*i].Text(); r.err != nil &&
+				!strings.HasPrefix(r.err.Error(), "WRONGTYPE ") {
 				fail(fmt.Errorf("reading %q from %s: %w", k, w.client.Addr(), r.err))
 				return
 			}
@@ -247,7 +249,8 @@ func (e exit) Unwrap() error { return e.error }
 func (w *walk) ended(err error, skipped int64, advice string) error {
 	switch {
 	case err != nil:
-		e := exit{fmt.Errorf("%w after %d of about %d keys; %s", err, w.seen, max(w.seen, w.total), advice), 1}
+		e := exit{fmt.Errorf("%w after %d of about %d keys; %s", err, w.seen, max(w.seen, w.total), advice),
+			1}
 		if errors.Is(err, errInterrupted) {
 			e.status = exitInterrupted
 		}
