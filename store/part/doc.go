@@ -74,7 +74,7 @@
 //	no value wraps around        Value, Room    TestValue, TestRoom
 //	one encoding of a value      Decode         TestCodeRefuses, FuzzDecode
 //
-// The lists in tools/mutants (listpart.go) break each. The checks play regions that lose, repeat
+// Mutants (tools/mutants) break each. The checks play regions that lose, repeat
 // and reorder what they tell each other: all interleavings of short scripts (check_test.go), long
 // runs by chance (random_test.go), and lost and restored regions (fault_test.go).
 //

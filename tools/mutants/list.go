@@ -1,221 +1,123 @@
 package main
 
-import "slices"
-
-// mutants are the edits, by the package that they break and the guarantee.
-var mutants = slices.Concat(
-	storeMutants, operateMutants, sketchMutants, seenMutants, checkMutants, clusterMutants,
-	catchupMutants, metaMutants, netMutants, faceMutants, raftlogMutants, hangMutants,
-	witnessMutants, replicaMutants, rebuildMutants, persistenceMutants, moveMutants, arrivalMutants,
-	partMutants, regionMutants, regionIDMutants, regionPullMutants, regionFlushMutants,
-	regionStateMutants, regionMemberMutants, regionWireMutants, regionAuditMutants,
-	regionTableMutants, regionTellMutants, regionShardMutants, regionRemovalMutants, otherMutants,
+import (
+	_ "embed" // the list
+	"errors"
+	"fmt"
+	"strings"
 )
 
-// otherMutants break packages fbf, commands and server, the import, operations that set an
-// expiry, and the client for Go.
-var otherMutants = []mutant{
-	{
-		guarantee: "G4", name: "an operation's expiry is not part of its outcome",
-		file:     "store/decide_bounded.go",
-		old:      "	gone := x.expireEx(e, op, r.c)\n",
-		new:      "	gone := false\n",
-		packages: "./store", tests: "TestExpiryIsPartOfTheOutcome",
-	},
-	{
-		guarantee: "G6", name: "an increment with an expiry wraps around",
-		file:     "store/decide_bounded.go",
-		old:      "		if !ok {\n			return boundedResult{}, ErrOverflow\n",
-		new:      "		if !ok {\n			next = value + op.Delta\n",
-		packages: "./store", tests: "TestBoundedRefusals",
-	},
-	{
-		guarantee: "G1", name: "an increment with an expiry is not idempotent",
-		file:     "commands/counters.go",
-		old:      "			op.Kind = store.CIncrEx // without bounds\n",
-		new:      "			op.Kind = store.IncrEx\n",
-		packages: "./integration_test", tests: "TestDialogue",
-	},
-	{
-		guarantee: "G1", name: "an import overwrites what clients have counted",
-		file:     "cmd/fbfkv/internal/transfer/import.go",
-		old:      "			set = append(set, \"NX\")\n",
-		new:      "			set = append(set, \"KEEPTTL\")\n",
-		packages: "./integration_test", tests: "TestImport$",
-	},
-	{
-		guarantee: "G1", name: "an import takes a client's counter for its own mark",
-		file:     "cmd/fbfkv/internal/transfer/filters.go",
-		old:      "		if err != nil || value != markerValue {\n",
-		new:      "		if err != nil || value < 0 {\n",
-		packages: "./integration_test", tests: "TestImportFilters",
-	},
-	{
-		guarantee: "limits", name: "a filter of the source is copied without end",
-		file:     "cmd/fbfkv/internal/transfer/filters.go",
-		old:      "if err == nil && next != 0 && next <= iterator {",
-		new:      "if err == nil && next < 0 {",
-		packages: "./cmd/fbfkv/internal/transfer", tests: "TestEndlessDump",
-	},
-	{
-		guarantee: "page", name: "keys are shown to whoever reaches the status page",
-		file:     "cmd/fbfkv/internal/monitor/page.go",
-		old:      "m.loopback() && !forwarded(r)",
-		new:      "!forwarded(r)",
-		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageArguments",
-	},
-	{
-		guarantee: "page", name: "a page of somebody else's reads the status page",
-		file:     "cmd/fbfkv/internal/monitor/page.go",
-		old:      "if m.loopback() && !isLocal(r.Host) {",
-		new:      "if false {",
-		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageHost",
-	},
-	{
-		guarantee: "G2", name: "a time in the future says that nobody applied the operation",
-		file:     "clients/go/errors.go",
-		old:      "	if unknown == nil && fresh || errors.Is",
-		new:      "	if unknown == nil && (fresh || errors.Is(e, ErrFuture)) || errors.Is",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
-	},
-	{
-		guarantee: "G2", name: "a counter without room says that no region has applied the operation",
-		file:     "clients/go/errors.go",
-		old:      "	if unknown == nil && fresh || errors.Is",
-		new:      "	if unknown == nil && (fresh || errors.Is(e, ErrOverflow)) || errors.Is",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
-	},
-	{
-		guarantee: "G5", name: "the secret of one word of an id is not used in its hash",
-		file:     "fbf/hash.go",
-		old:      "	hi, lo := bits.Mul64(x+secrets[0], y+secrets[1])\n",
-		new:      "	hi, lo := bits.Mul64(x, y+secrets[1])\n",
-		packages: "./fbf", tests: "TestEverySecretCounts",
-	},
-	{
-		guarantee: "G5", name: "all words of an id have the same secrets",
-		file:     "fbf/hash.go",
-		old:      "word(b[8:pairBytes]), &secrets[0])",
-		new:      "word(b[8:pairBytes]), &h.pairs[at])",
-		packages: "./fbf", tests: "TestHashTellsApart",
-	},
-	{
-		guarantee: "G5", name: "a hash shows sums of what a client chose",
-		file:     "fbf/hash.go",
-		old:      "	return sipHash13(h.k0, h.k1, s.lo, s.hi)\n",
-		new:      "	return mum(s.lo, s.hi)\n",
-		packages: "./fbf", tests: "TestHashIsItsDefinition",
-	},
-	{
-		guarantee: "G1", name: "a generation is dropped one refresh early",
-		file:     "fbf/segment.go",
-		old:      "	return s.lanes[l].expire <= now\n",
-		new:      "	return s.lanes[l].expire <= now+(s.lanes[l].expire-s.lanes[l].start)/8\n",
-		packages: "./fbf ./store", tests: "TestModel|TestWindow|TestPowerLoss",
-	},
-	{
-		guarantee: "G1", name: "a set checks and inserts without its lock",
-		file:     "fbf/set.go",
-		old:      "	s.mu.Lock()\n	defer s.mu.Unlock()\n	return s.filter.CheckAndInsert(h, s.now())\n",
-		new:      "	return s.filter.CheckAndInsert(h, s.now())\n",
-		packages: "./fbf", tests: "TestSeenAtTheSameTime",
-	},
-	{
-		guarantee: "G1", name: "a set forgets in the last millisecond of the window",
-		file:     "fbf/set.go",
-		old:      "window.Milliseconds() + 2",
-		new:      "window.Milliseconds()",
-		packages: "./fbf", tests: "TestIdleSet",
-	},
-	{
-		guarantee: "G1", name: "an idle set takes its idleness for a pause",
-		file:     "fbf/set.go",
-		old:      "	lookOften(weak.Make(s))\n",
-		new:      "	_ = weak.Make(s)\n",
-		packages: "./fbf", tests: "TestIdleSet",
-	},
-	{
-		guarantee: "G5", name: "a set does not grow",
-		file:     "fbf/set.go",
-		old:      "	for s.filter.Due(now) {\n",
-		new:      "	for false && s.filter.Due(now) {\n",
-		packages: "./fbf", tests: "TestSetKeepsItsPromise",
-	},
-	{
-		guarantee: "G1", name: "the kernel puts bits where another processor does not look for them",
-		file:     "fbf/kernel_amd64.s",
-		old:      "	VPSRLQ  $18, Y3, Y7; \\\n",
-		new:      "	VPSRLQ  $19, Y3, Y7; \\\n",
-		packages: "./fbf", tests: "TestChecks|TestKernelLocates",
-	},
-	{
-		guarantee: "G1", name: "the screening kernel looks for the second line where inserts do not put it",
-		file:     "fbf/kernel_amd64.s",
-		old:      "	SHLQ      $6, R13\n	ADDQ      R13, DX\n",
-		new:      "	SHLQ      $6, R13\n",
-		packages: "./fbf", tests: "TestScreen|TestManySegments|TestModel",
-	},
-	{
-		guarantee: "G1", name: "segments beyond those that screening has bits for are not asked",
-		file:     "fbf/screen.go",
-		old:      "		return all\n",
-		new:      "		return screen(f.segs[:screenMost], h)\n",
-		packages: "./fbf", tests: "TestManySegments",
-	},
-	{
-		guarantee: "G5", name: "a lane is used again though its first lines were not cleared",
-		file:     "fbf/segment.go",
-		old:      "					s.clearAt = 0 // the lowest dirty lane changes: its clearing starts over\n",
-		new:      "",
-		packages: "./fbf", tests: "TestLanesAreClearedWhole",
-	},
-	{
-		guarantee: "G6", name: "a large transaction is executed in parts",
-		file:     "commands/transaction.go",
-		old:      "	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)\n",
-		new:      "",
-		packages: "./commands", tests: "TestTransactionsShareABatch",
-	},
-	{
-		guarantee: "G3", name: "what TLS sends while a client takes nothing overtakes what waits",
-		file:     "server/polled_linux.go",
-		old:      "	if c.unsent == nil {\n		n, err",
-		new:      "	if true {\n		n, err",
-		packages: "./server", tests: "TestTLSKeyUpdatesOfDeafClients",
-	},
-	{
-		guarantee: "G1", name: "the Go client sends each try with an opid of its own",
-		file:     "clients/go/client.go",
-		old:      "			commands[n] = ops[i].command(ctx)\n",
-		new:      "			op := ops[i]\n			op.ID = newUUID(time.Now())\n			commands[n] = op.command(ctx)\n",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Faults",
-	},
-	{
-		guarantee: "G1", name: "the Go client makes an operation anew that may have been applied",
-		file:     "clients/go/client.go",
-		old:      " || failed.Outcome != NotApplied ||",
-		new:      " ||",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Stale",
-	},
-	{
-		guarantee: "G1", name: "the Go client retries for longer than the window",
-		file:     "clients/go/client.go",
-		old:      "last.Before(deadline) {",
-		new:      "false {",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Window",
-	},
-	{
-		guarantee: "G2", name: "the Go client takes the last try for all of them",
-		file:     "clients/go/client.go",
-		old:      "			if v.unknown && unknown[i] == nil {\n",
-		new:      "			if unknown[i] = nil; v.unknown {\n",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Outcomes",
-	},
-	{
-		guarantee: "G7", name: "the Go client keeps an operation's time to itself",
-		file:     "clients/go/op.go",
-		old:      "	if op.At != 0 {\n",
-		new:      "	if false {\n",
-		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
-	},
+// list has all mutants, as parse reads them.
+//
+//go:embed mutants.txt
+var list string
+
+// mutant is one edit that breaks a guarantee.
+type mutant struct {
+	name      string
+	guarantee string
+	file      string
+	packages  string // to test
+	tests     string // regular expression of the tests that catch it
+	args      string // for the test binary
+	old, new  string // whole lines
+	at        int    // line of the list with its file
+}
+
+// heads are the lines of a mutant's head behind its name, in their order.
+var heads = []struct {
+	name  string
+	value func(m *mutant) *string
+}{
+	{"file: ", func(m *mutant) *string { return &m.file }},
+	{"packages: ", func(m *mutant) *string { return &m.packages }},
+	{"tests: ", func(m *mutant) *string { return &m.tests }},
+	{"args: ", func(m *mutant) *string { return &m.args }}, // may be left out
+}
+
+// parse reads a list: mutants between empty lines, and lines of comment.
+func parse(text string) (all []mutant, err error) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for i := 0; i < len(lines); {
+		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
+			i++
+			continue
+		}
+		begin := i
+		for i < len(lines) && lines[i] != "" {
+			i++
+		}
+		m, at, err := parseOne(lines[begin:i])
+		if err != nil {
+			return nil, fmt.Errorf("mutants.txt:%d: %w", begin+at+1, err)
+		}
+		m.at = begin + 1
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// parseOne reads the lines of one mutant. An error is at one of them.
+func parseOne(lines []string) (m mutant, at int, err error) {
+	first, ok := strings.CutPrefix(lines[0], "mutant ")
+	if m.guarantee, m.name, _ = strings.Cut(first, ": "); !ok || m.guarantee == "" || m.name == "" {
+		return m, 0, errors.New("a mutant begins with a line \"mutant GUARANTEE: NAME\" behind an empty line")
+	}
+	at = 1
+	for i, h := range heads {
+		value, ok := "", false
+		if at < len(lines) {
+			value, ok = strings.CutPrefix(lines[at], h.name)
+		}
+		switch {
+		case ok && strings.TrimSpace(value) != "":
+			*h.value(&m) = value
+			at++
+		case ok || i < len(heads)-1:
+			return m, min(at, len(lines)-1), fmt.Errorf("here must be %q with what it is", h.name)
+		}
+	}
+	for ; at < len(lines); at++ {
+		line := lines[at][1:] + "\n"
+		switch lines[at][0] {
+		case ' ':
+			m.old, m.new = m.old+line, m.new+line
+		case '-':
+			m.old += line
+		case '+':
+			m.new += line
+		default:
+			return m, at, errors.New("a line of an edit begins with \"-\", \"+\" or a space")
+		}
+	}
+	switch at--; {
+	case m.old == "":
+		return m, at, errors.New("no line tells where the edit is: name one with \"-\" or a space in front")
+	case m.old == m.new:
+		return m, at, errors.New("the edit changes nothing")
+	}
+	return m, at, nil
+}
+
+// places are where the text of a mutant is in a file: at the beginnings of lines.
+func (m mutant) places(file string) (all []int) {
+	for from := 0; ; {
+		n := strings.Index(file[from:], m.old)
+		if n < 0 {
+			return all
+		}
+		if from += n; from == 0 || file[from-1] == '\n' {
+			all = append(all, from)
+		}
+		from++
+	}
+}
+
+// edit makes the edit in the text of its file.
+func (m mutant) edit(file string) (string, error) {
+	places := m.places(file)
+	if len(places) != 1 {
+		return "", fmt.Errorf("its text occurs %d times in %s", len(places), m.file)
+	}
+	return file[:places[0]] + m.new + file[places[0]+len(m.old):], nil
 }

@@ -16,17 +16,6 @@ import (
 	"time"
 )
 
-// mutant is one edit that breaks a guarantee.
-type mutant struct {
-	name      string
-	guarantee string
-	file      string
-	old, new  string
-	packages  string // to test
-	tests     string // regular expression of the tests that catch it
-	args      string // for the test binary
-}
-
 func main() {
 	match := flag.String("run", "", "only mutants whose name matches this regular expression")
 	files := flag.String("files", "", "only mutants of files whose path matches this regular expression")
@@ -34,15 +23,25 @@ func main() {
 		"worlds until they have taken so much CPU time")
 	some := flag.Int("sample", 0, "with -seeds: only so many mutants, at random; 0: all")
 	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
+	find := flag.Bool("check", false, "only say which texts do not occur exactly once in their files")
+	move := flag.Bool("move", false, "with -check: name the file that has the text now in the list")
 	flag.Parse()
-	if err := run(*match, *files, *limit, *seeds, *some); err != nil {
+	all, err := parse(list)
+	switch {
+	case err != nil:
+	case *find:
+		err = check(all, *move)
+	default:
+		err = run(all, *match, *files, *limit, *seeds, *some)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
 // run tries the mutants whose name and file match: with their tests, or with simulated worlds for some time.
-func run(match, files string, limit, seeds time.Duration, some int) error {
+func run(mutants []mutant, match, files string, limit, seeds time.Duration, some int) error {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
 		return err
@@ -64,7 +63,7 @@ func run(match, files string, limit, seeds time.Duration, some int) error {
 		return err
 	}
 	if seeds > 0 {
-		return meetSeeds(sample(wanted, within, some), dir, seeds)
+		return meetSeeds(sample(mutants, wanted, within, some), dir, seeds)
 	}
 	sound := make(map[string]bool)
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
@@ -103,13 +102,13 @@ func productRoot() (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// copyTree copies what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+// walk calls f for what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page.
+func walk(root string, f func(rel string) error) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, path)
+		rel, err := filepath.Rel(root, path)
 		if err != nil {
 			return err
 		}
@@ -118,18 +117,30 @@ func copyTree(from, to string) error {
 				rel == "tools" || name == "node_modules" {
 				return filepath.SkipDir
 			}
-			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+			return nil
 		}
-		switch ext := filepath.Ext(path); {
-		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", ext == ".html", ext == ".css",
-			ext == ".js", strings.Contains(rel, "testdata"):
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(filepath.Join(to, rel), b, 0o644)
+		switch filepath.Ext(path) {
+		case ".go", ".mod", ".sum", ".s", ".html", ".css", ".js":
+			return f(rel)
+		}
+		if strings.Contains(rel, "testdata") {
+			return f(rel)
 		}
 		return nil
+	})
+}
+
+// copyTree copies what the tests need.
+func copyTree(from, to string) error {
+	return walk(from, func(rel string) error {
+		b, err := os.ReadFile(filepath.Join(from, rel))
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(to, filepath.Dir(rel)), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, rel), b, 0o644)
+		}
+		return err
 	})
 }
 
@@ -140,10 +151,11 @@ func (m mutant) mutated(dir string, do func() string) string {
 	if err != nil {
 		return "ERROR: " + err.Error()
 	}
-	if n := bytes.Count(whole, []byte(m.old)); n != 1 {
-		return fmt.Sprintf("ERROR: its text occurs %d times in %s", n, m.file)
+	edited, err := m.edit(string(whole))
+	if err != nil {
+		return "ERROR: " + err.Error()
 	}
-	if err := os.WriteFile(path, bytes.Replace(whole, []byte(m.old), []byte(m.new), 1), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
 		return "ERROR: " + err.Error()
 	}
 	defer os.WriteFile(path, whole, 0o644)

@@ -15,7 +15,7 @@ import (
 // Mutants meet simulated worlds of fresh seeds, in place of the tests that are named for them.
 
 // sample returns so many mutants whose name and file match, at random, in the order of the list; 0: all.
-func sample(name, file *regexp.Regexp, n int) (some []mutant) {
+func sample(mutants []mutant, name, file *regexp.Regexp, n int) (some []mutant) {
 	for _, m := range mutants {
 		if name.MatchString(m.name) && file.MatchString(m.file) && filepath.Ext(m.file) == ".go" {
 			some = append(some, m)
