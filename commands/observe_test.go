@@ -15,7 +15,7 @@ import (
 // observing is a server that logs every batch.
 func observing(limit int) *Server {
 	srv := new(Server)
-	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: limit, LatencyTracking: true})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: limit})
 	return srv
 }
 
@@ -213,8 +213,6 @@ func TestLatencyHistogram(t *testing.T) {
 		!strings.Contains(got, `"client|id" `) {
 		t.Error(got)
 	}
-	srv.Observer.Tune(observe.Tuning{LatencyTracking: false})
-	c.play([]step{{"CONFIG RESETSTAT", "+OK"}, {"GET k", "nil"}, {"LATENCY HISTOGRAM", "[]"}})
 }
 
 // TestObservingAllocatesNothing: a batch that is not slow and not watched costs
@@ -222,7 +220,7 @@ func TestLatencyHistogram(t *testing.T) {
 func TestObservingAllocatesNothing(t *testing.T) {
 	p, args := newIdlePipeline(), toArgs([]string{"GET", "k"})
 	p.srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9,
-		LatencyThreshold: time.Hour, LatencyTracking: true})
+		LatencyThreshold: time.Hour})
 	var w resp.Writer
 	start := time.Now()
 	work := func() {

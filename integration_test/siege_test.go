@@ -234,7 +234,7 @@ func TestSiegeByteBySecond(t *testing.T) {
 // TestSiegeDeaf has clients that ask for much and read nothing. The server stops
 // reading from them, too, and hangs up in the end.
 func TestSiegeDeaf(t *testing.T) {
-	g := newSiege(t, "--client-write-timeout", "2")
+	g := newSiege(t, "--client-output-buffer-limit", "normal 256mb 1 2")
 	g.begin()
 	n := numbers(500)
 	g.attackers(n, func(int) string { return "" }) // they count as connected

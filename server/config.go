@@ -22,14 +22,13 @@ import (
 // not change any more: CONFIG SET puts a new one in its place.
 type Config struct {
 	// Network.
-	Bind               []string
-	Port               int
-	ProtectedMode      bool
-	TCPKeepalive       time.Duration
-	Timeout            time.Duration
-	ClientWriteTimeout time.Duration
-	MaxClients         int
-	MaxMemoryClients   int64 // bytes; 0: no limit
+	Bind             []string
+	Port             int
+	ProtectedMode    bool
+	TCPKeepalive     time.Duration
+	Timeout          time.Duration
+	MaxClients       int
+	MaxMemoryClients int64 // bytes; 0: no limit
 
 	TLS         TLSConfig
 	Cluster     ClusterConfig
@@ -37,11 +36,10 @@ type Config struct {
 	Observation ObservationConfig
 
 	// Security.
-	RequirePass  string
-	Users        []UserLine
-	ACLFile      string
-	ACLLogMaxLen int
-	Renamed      []Rename
+	RequirePass string
+	Users       []UserLine
+	ACLFile     string
+	Renamed     []Rename
 
 	// Limits of one client, in bytes.
 	MaxBulk       int64
@@ -55,7 +53,6 @@ type Config struct {
 	AppendFsync      string
 	Save             SavePoints
 	Partitions       int
-	MaxLog           int64
 	FilterMaxMemory  int64
 	HotCounters      int
 	CacheMemory      int64
@@ -328,7 +325,6 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		Fsync:                 fsync,
 		Partitions:            c.Partitions,
 		SnapshotInterval:      c.SnapshotInterval(),
-		MaxLogBytes:           c.MaxLog,
 		RecordMemory:          c.CacheMemory / 2,
 		FilterMaxMemory:       orNone(c.FilterMaxMemory),
 		HotCounters:           c.HotCounters,

@@ -38,7 +38,7 @@ func TestDirectives(t *testing.T) {
 		if seen[d.Name] = true; LookUp(d.Name) != nil || strings.EqualFold(name, "include") {
 			t.Errorf("%s is a setting", d.Name)
 		}
-		if d.Reason == "" || !d.Refused && d.Unless != "" {
+		if d.Reason == "" || !d.Refused && d.Unless != nil {
 			t.Errorf("%s: %+v", d.Name, d)
 		}
 	}
@@ -64,10 +64,12 @@ client-output-buffer-limit normal 0 0 0
 client-output-buffer-limit replica 256mb 64mb 60
 client-output-buffer-limit pubsub 32mb 8mb 60
 port 1
-io-loop epoll
-exact-direct-io no
-exact-record-memory 64mb
-block-cache 64mb
+tls-ciphers DEFAULT:!MEDIUM
+tls-ciphers DEFAULT
+tls-ciphers RC4-SHA
+acllog-max-len 1
+latency-tracking no
+auto-aof-rewrite-min-size 64mb
 tcp-backlog 511
 port 2
 `
@@ -78,7 +80,7 @@ port 2
 	}
 	for i, want := range []string{"conf:4: enable-debug-command: ", "conf:6: maxmemory: ",
 		"conf:8: slaveof: ", "conf:9: masterauth: ",
-		"conf:12: timeout: "} {
+		"conf:12: timeout: ", "conf:21: tls-ciphers: "} {
 		if i >= len(faults) || !strings.HasPrefix(faults[i], want) || strings.Contains(faults[i], "secret") {
 			t.Fatalf("%q, want %q next", faults[min(i, len(faults)):], want)
 		}
@@ -87,9 +89,9 @@ port 2
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
 	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser",
 		"cf-bucket-size", "databases 16",
-		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "io-loop",
-		"exact-direct-io", "exact-record-memory", "block-cache", "port (conf:18, set again below)"}
-	if len(faults) != 5 || !reflect.DeepEqual(c, want) {
+		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "tls-ciphers",
+		"acllog-max-len", "latency-tracking", "auto-aof-rewrite-min-size", "port (conf:18, set again below)"}
+	if len(faults) != 6 || !reflect.DeepEqual(c, want) {
 		t.Errorf("%d faults\n got %+v\nwant %+v", len(faults), c, want)
 	}
 }
@@ -110,8 +112,8 @@ func TestInclude(t *testing.T) {
 			"conf.d/[!x]*.conf\ninclude nothing/*\n",
 		"part.conf":         "timeout 2\nmaxclients 2\nsave 60 5\n",
 		"conf.d/b.conf":     "port 2\nINCLUDE 'conf.d/with space'\n",
-		"conf.d/a.conf":     "port 1\nacllog-max-len 1\n",
-		"conf.d/with space": "acllog-max-len 7\n",
+		"conf.d/a.conf":     "port 1\nslowlog-max-len 1\n",
+		"conf.d/with space": "slowlog-max-len 7\n",
 		"conf.d/.hidden":    "nonsense\n", "conf.d/.c.conf": "nonsense\n", "conf.d/x.conf": "nonsense\n",
 		"conf.d/c.conf.old": "nonsense\n",
 	})
@@ -121,7 +123,7 @@ func TestInclude(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.Timeout, want.MaxClients, want.Save = 2*time.Second, 3, SavePoints{{900, 1}, {60, 5}}
-		want.Port, want.ACLLogMaxLen = 2, 7
+		want.Port, want.Observation.SlowlogMaxLen = 2, 7
 		if !reflect.DeepEqual(c, want) {
 			t.Errorf("%s: got %+v\nwant %+v", path, c, want)
 		}

@@ -23,7 +23,7 @@ const (
 	// a batch's own it stays within what a resp.Writer keeps.
 	maxReplies = 32 << 10
 	// maxWrite is how much is handed to the system at once. What counts for
-	// client-write-timeout is one such piece, so that a slow client may take
+	// writeTimeout is one such piece, so that a slow client may take
 	// its time for a large reply as long as it gets on.
 	maxWrite = 256 << 10
 )
@@ -74,6 +74,10 @@ var (
 // maxChunk is how long an argument of BF.LOADCHUNK may be, whatever proto-max-bulk-len says:
 // others dump filters in chunks of 16 MiB.
 const maxChunk = 16<<20 + 1<<10
+
+// writeTimeout is how long a client may read nothing of replies that wait for it. The soft limit of
+// client-output-buffer-limit is for those that ask for less.
+const writeTimeout = time.Minute
 
 // limits returns what bounds a client's requests, and its replies in bytes. They
 // depend on whether it has logged in.
@@ -128,8 +132,8 @@ func (c *conn) overdue(now time.Time, config *Config) string {
 			return "idle for longer than timeout"
 		}
 	case phase > 0:
-		if config.ClientWriteTimeout > 0 && now.Sub(time.Unix(0, phase)) > config.ClientWriteTimeout {
-			return "replies unread for longer than client-write-timeout"
+		if now.Sub(time.Unix(0, phase)) > writeTimeout {
+			return "no reply read for " + writeTimeout.String()
 		}
 	}
 	return ""

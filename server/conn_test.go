@@ -232,7 +232,7 @@ func TestIdleClientsAreDisconnected(t *testing.T) {
 // sent does not pile up.
 func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	ticks := make(chan time.Time)
-	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60")
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks})
 	deaf, bystander := s.dial(t), s.dial(t)
 	request := []byte(strings.Repeat(frame("ECHO", strings.Repeat("x", 1000)), 1000))
 	go func() {
@@ -268,7 +268,7 @@ func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 // that does not get on at all.
 func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
 	ticks := make(chan time.Time)
-	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60",
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks},
 		"proto-max-bulk-len", "64mb")
 	c := s.dial(t)
 	if err := c.Conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {

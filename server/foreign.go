@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Directive is one of Redis' or Valkey's, or once was one of ours, and is no setting
-// here. In a configuration file it is accepted without effect, if nobody is worse
-// off for that; what would cost data, security or clients is refused.
+// Directive is a directive of Redis or Valkey without a setting here. In a configuration
+// file it is accepted without effect if nobody is worse off for that; what would cost data,
+// security or clients is refused.
 type Directive struct {
 	// Name is lower case; with a * at its end, all names that begin so.
 	Name string
@@ -20,22 +20,23 @@ type Directive struct {
 // Verdict is what becomes of a directive.
 type Verdict struct {
 	Refused bool
-	// Unless is the one value, if any, with which it is not Refused but without
-	// effect; its words are separated by spaces.
-	Unless string
+	// Unless are the values, if any, with which it is not Refused but without
+	// effect; their words are separated by spaces.
+	Unless []string
 }
 
 // The verdicts.
 var ignored, refused = Verdict{}, Verdict{Refused: true}
 
-// only refuses all values but one.
-func only(value string) Verdict { return Verdict{true, value} }
+// only refuses all values but some.
+func only(values ...string) Verdict { return Verdict{true, values} }
 
 // accepts reports whether a file may have the directive with these words. An
 // empty one leaves a directive unset, in Redis too.
 func (v Verdict) accepts(words []string) bool {
 	value := strings.Join(words, " ")
-	return !v.Refused || value == "" || strings.EqualFold(value, v.Unless)
+	return !v.Refused || value == "" ||
+		slices.ContainsFunc(v.Unless, func(u string) bool { return strings.EqualFold(value, u) })
 }
 
 // foreign returns the directive with this name, or nil.
@@ -106,13 +107,11 @@ const (
 	system        = "the service manager or the operating system does this"
 	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is logged"
 	noReplication = "not supported: nodes of a cluster replicate counters, see cluster-enabled"
-	ownOnce       = "they were settings of fbfkv once; cache-memory has replaced the last two"
 	onlyTCP       = "not supported: clients connect over TCP"
 	sessions      = "cannot be changed: clients may resume TLS sessions with a ticket for some days"
 )
 
-// Directives are the directives of Redis 6 to 8 and of Valkey to 9, and our former ones. The list
-// does not change.
+// Directives are the directives of Redis 6 to 8 and of Valkey to 9. The list does not change.
 var Directives = []Directive{
 	{"replicaof", noReplication, only("no one")},
 	{"slaveof", noReplication, only("no one")},
@@ -137,6 +136,8 @@ var Directives = []Directive{
 	{"rdma-port", onlyTCP, only("0")},
 	{"tls-auth-clients-user", "a certificate does not log a client in: clients must send AUTH or " +
 		"HELLO as well", only("off")},
+	{"tls-ciphers", "the suites for TLSv1.2 cannot be chosen; all are safe",
+		only("DEFAULT", "DEFAULT:!MEDIUM")},
 	{"tls-ciphersuites", "the suites for TLSv1.3 cannot be chosen; all are safe",
 		only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
 	{"tls-session-caching", sessions, only("yes")},
@@ -155,6 +156,7 @@ var Directives = []Directive{
 	{"appenddirname", ownFiles, ignored},
 	{"no-appendfsync-on-rewrite", ownFiles, ignored},
 	{"auto-aof-rewrite-percentage", ownFiles, ignored},
+	{"auto-aof-rewrite-min-size", ownFiles, ignored},
 	{"aof-load-truncated", ownFiles, ignored},
 	{"aof-load-corrupt-tail-max-size", ownFiles, ignored},
 	{"aof-use-rdb-preamble", ownFiles, ignored},
@@ -351,7 +353,9 @@ var Directives = []Directive{
 	{"watchdog-period", logs, ignored},
 	{"log-timestamp-format", logs, ignored},
 	{"hide-user-data-from-log", logs, ignored},
+	{"latency-tracking", logs, ignored},
 	{"latency-tracking-info-percentiles", logs, ignored},
+	{"acllog-max-len", logs, ignored},
 	{"slowlog-entry-max-argc", logs, ignored},
 	{"slowlog-entry-max-string-len", logs, ignored},
 	{"key-memory-histograms", logs, ignored},
@@ -361,9 +365,4 @@ var Directives = []Directive{
 	{"commandlog-large-request-max-len", logs, ignored},
 	{"commandlog-reply-larger-than", logs, ignored},
 	{"commandlog-large-reply-max-len", logs, ignored},
-
-	{"io-loop", ownOnce, ignored},
-	{"exact-direct-io", ownOnce, ignored},
-	{"exact-record-memory", ownOnce, ignored},
-	{"block-cache", ownOnce, ignored},
 }

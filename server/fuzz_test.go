@@ -188,7 +188,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(Settings[i].Line(DefaultConfig()))
 	}
 	for i := range Directives {
-		f.Add(Directives[i].Name + " " + Directives[i].Unless)
+		f.Add(Directives[i].Name + " " + strings.Join(Directives[i].Unless, " "))
 	}
 	f.Add("# comment\nbind 127.0.0.1 ::1\nsave 300 1\nsave \"\"\nrequirepass \"\\x00 '\"\n")
 	f.Fuzz(func(t *testing.T, text string) {

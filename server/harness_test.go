@@ -93,11 +93,11 @@ func overTLS(t testing.TB, l net.Listener) (net.Listener, *tls.Config) {
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
 	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key,
-		"tls-auth-clients", "no",
-		"tls-handshake-timeout", "3600"), quiet)
+		"tls-auth-clients", "no"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
+	certificates.limits.Store(&handshakeLimits{time.Hour, 1000})
 	return newTLSListener(l, certificates), ca.Client("", "")
 }
 

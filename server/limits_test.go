@@ -13,8 +13,7 @@ import (
 func TestSoftOutputLimit(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 16<<20) // more than the system keeps for two sockets, one of them small
-	settings := []string{"proto-max-bulk-len", "32mb", "client-output-buffer-limit", "normal 0 1mb 10",
-		"client-write-timeout", "0"}
+	settings := []string{"proto-max-bulk-len", "32mb", "client-output-buffer-limit", "normal 0 1mb 10"}
 	for _, loop := range loops {
 		ticks := make(chan time.Time)
 		s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, settings...)

@@ -411,13 +411,13 @@ func (l *tlsListener) begin(nc net.Conn) {
 		return
 	default:
 	}
-	for l.pending.Len() >= limits.MaxHandshakes {
+	for l.pending.Len() >= limits.number {
 		oldest := l.pending.Front()
 		l.pending.Remove(oldest)
 		oldest.Value.(net.Conn).Close()
 	}
 	place := l.pending.PushBack(nc)
-	go l.handshake(nc, place, limits.HandshakeTimeout)
+	go l.handshake(nc, place, limits.timeout)
 }
 
 // handshake carries out one handshake and hands the client over.
@@ -457,14 +457,14 @@ func (l *tlsListener) logFailure(nc net.Conn, err error) {
 	case errors.As(err, &noTLS):
 		reason = "the client does not speak TLS"
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = "it took longer than tls-handshake-timeout"
+		reason = "it took too long"
 	case errors.Is(err, net.ErrClosed):
 		select {
 		case <-l.done:
 			return
 		default:
 		}
-		reason = "it gave way to newer ones: more than tls-max-handshakes are under way"
+		reason = "it gave way to newer ones: too many are under way"
 	}
 	if silent, yes := l.tls.failed.due(); yes {
 		l.tls.log.Warn("TLS handshake failed", "client", nc.RemoteAddr().String(), "reason", reason,

@@ -74,7 +74,7 @@ func TestMonitorEnds(t *testing.T) {
 // TestSlowMonitor: a monitor that does not read is disconnected by its output
 // limit, and nobody else waits for it.
 func TestSlowMonitor(t *testing.T) {
-	s := start(t, "client-output-buffer-limit", "normal 2mb 0 0", "client-write-timeout", "0")
+	s := start(t, "client-output-buffer-limit", "normal 2mb 0 0")
 	m, c := s.dial(t), s.dial(t)
 	m.expect("+OK", "MONITOR")
 	text := strings.Repeat("x", 100_000)
@@ -91,7 +91,7 @@ func TestObservationSettings(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
 	c.expect("[slowlog-log-slower-than 10000 slowlog-max-len 128]", "CONFIG", "GET", "slowlog*")
-	c.expect("[latency-monitor-threshold 0 latency-tracking yes]", "CONFIG", "GET", "latency*")
+	c.expect("[latency-monitor-threshold 0]", "CONFIG", "GET", "latency*")
 	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "2")
 	c.do("PING")
 	c.do("ECHO", "x")

@@ -136,7 +136,7 @@ func DialRegion(ctx context.Context, c *Config, certificates *TLS, address strin
 // trusts the same authorities. The other end's certificate must be for name, unless that is empty.
 func clientOf(own *tls.Config, name string) *tls.Config {
 	return &tls.Config{
-		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion, CipherSuites: own.CipherSuites,
+		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion,
 		// The other region decides which authorities it trusts; show it our certificate, whatever
 		// its list says.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,7 +74,6 @@ func (s *Server) fillSecurity() {
 	}
 	s.commands.Table = table
 	s.commands.ACLLog = new(acl.Log)
-	s.commands.ACLLog.SetLimit(config.ACLLogMaxLen)
 	s.commands.LoginFailed = s.loginFailed
 	s.commands.Audited = s.audited
 	s.commands.Stopping = s.stop
@@ -90,10 +88,6 @@ func (s *Server) securityChanges() map[string]func(*Config) error {
 	return map[string]func(*Config) error{
 		"requirepass": func(c *Config) error {
 			s.commands.Users.SetDefaultPassword(c.RequirePass)
-			return nil
-		},
-		"acllog-max-len": func(c *Config) error {
-			s.commands.ACLLog.SetLimit(c.ACLLogMaxLen)
 			return nil
 		},
 	}
@@ -204,10 +198,6 @@ var securitySettings = []Setting{
 			"requirepass has no " +
 			"effect if the file has the user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
-	}, {
-		Name: "acllog-max-len", Group: GroupSecurity, Default: "128", Mutable: true,
-		Doc:  "How many denied commands, keys and logins ACL LOG keeps.",
-		kind: integer(func(c *Config) *int { return &c.ACLLogMaxLen }, 0, math.MaxInt32),
 	}, {
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,
 		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" removes the command. ` +

@@ -117,16 +117,6 @@ var storageSettings = []Setting{
 		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints,
 			SavePoints.words),
 	}, {
-		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "128mb",
-		Doc: "The size of the op log of all partitions together. At half of this size the server begins " +
-			"to write " +
-			"counters and filters to disk, earlier than save says, so that it can trim the log. The " +
-			"size of the " +
-			"filters is added, up to twice this value. This bounds how long a start takes after a crash: " +
-			"about a " +
-			"second with the default.",
-		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
-	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables, the sketches and the filter keys may use " +
 			"together. Sketches and filter keys get at most half of it. At the limit, a table refuses new " +
@@ -195,11 +185,6 @@ var networkSettings = []Setting{
 		Name: "timeout", Group: GroupNetwork, Default: "0", Mutable: true,
 		Doc:  "After so many idle seconds the server disconnects a client; 0: never.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Timeout }, 0, math.MaxInt32),
-	}, {
-		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
-		Doc: "The server disconnects a client that leaves its replies unread for so many seconds; 0: " +
-			"never.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, 0, math.MaxInt32),
 	},
 }
 
@@ -291,7 +276,7 @@ func hostAndPort(c *Config) error {
 	return nil
 }
 
-// GroupObservation heads the settings of SLOWLOG, LATENCY and INFO.
+// GroupObservation heads the settings of SLOWLOG and LATENCY.
 const GroupObservation = "Observation"
 
 // ObservationConfig holds the settings that say what is noted of clients'
@@ -300,10 +285,9 @@ type ObservationConfig struct {
 	SlowlogSlowerThan int // microseconds; -1: nothing is slow
 	SlowlogMaxLen     int
 	LatencyThreshold  int // milliseconds; 0: the monitor is off
-	LatencyTracking   bool
 }
 
-// observationSettings are the settings of SLOWLOG, LATENCY and INFO latencystats.
+// observationSettings are the settings of SLOWLOG and LATENCY.
 var observationSettings = []Setting{
 	{
 		Name: "slowlog-log-slower-than", Group: GroupObservation, Default: "10000", Mutable: true,
@@ -319,14 +303,9 @@ var observationSettings = []Setting{
 	}, {
 		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
 		Doc: "An event (a batch, an fsync, a checkpoint, a snapshot) that takes at least so many " +
-			"milliseconds is kept for LATENCY LATEST, HISTORY and DOCTOR; 0 keeps none.",
+			"milliseconds is kept for LATENCY LATEST and HISTORY; 0 keeps none.",
 		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0,
 			math.MaxInt32),
-	}, {
-		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
-		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command " +
-			"counts with the time of its batch, including the commit.",
-		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
 	},
 }
 
@@ -337,7 +316,6 @@ func (c *Config) tuning() observe.Tuning {
 		SlowlogSlowerThan: time.Duration(o.SlowlogSlowerThan) * time.Microsecond,
 		SlowlogMaxLen:     o.SlowlogMaxLen,
 		LatencyThreshold:  time.Duration(o.LatencyThreshold) * time.Millisecond,
-		LatencyTracking:   o.LatencyTracking,
 		OutputLimit:       int(c.MaxOutput.Hard),
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -30,13 +29,20 @@ type TLS struct {
 	log     *slog.Logger
 	current atomic.Pointer[tls.Config]
 	cluster atomic.Pointer[tls.Config] // current, with the authorities of the cluster's nodes
-	limits  atomic.Pointer[TLSConfig]
+	limits  atomic.Pointer[handshakeLimits]
 	failed  failureLog // handshakes
 
 	lastLook atomic.Int64 // unix nanoseconds
 	mu       sync.Mutex   // held while files are read; guards what follows
 	settings TLSConfig
 	seen     []fileState // the files as of the last attempt to read them
+}
+
+// handshakeLimits bound handshakes: how long one may take, and how many may be in progress. When one
+// more begins, the oldest is dropped: it is more likely stalled than slow.
+type handshakeLimits struct {
+	timeout time.Duration
+	number  int
 }
 
 // lookEvery is how often handshakes look for changed files.
@@ -46,6 +52,7 @@ const lookEvery = time.Second
 // wrong later. The error is one line.
 func NewTLS(c *Config, logger *slog.Logger) (*TLS, error) {
 	t := &TLS{log: logger}
+	t.limits.Store(&handshakeLimits{10 * time.Second, 1000})
 	if err := t.Apply(c); err != nil {
 		return nil, fmt.Errorf("TLS: %w", err)
 	}
@@ -86,7 +93,6 @@ func (t *TLS) load(c TLSConfig) error {
 	// so that nobody resumes what the present authorities would refuse.
 	t.current.Store(config)
 	t.cluster.Store(nodes)
-	t.limits.Store(&c)
 	t.settings, t.seen = c, seen
 	return nil
 }
@@ -177,16 +183,11 @@ func (c *TLSConfig) read() (*tls.Config, error) {
 			"tls-ca-cert-dir",
 			c.AuthClients)
 	}
-	suites, err := c.Ciphers.suites()
-	if err != nil {
-		return nil, fmt.Errorf("tls-ciphers: %w", err)
-	}
 	config := &tls.Config{
 		Certificates: []tls.Certificate{certificate},
 		ClientCAs:    authorities,
 		MinVersion:   c.Protocols.Min,
 		MaxVersion:   c.Protocols.Max,
-		CipherSuites: suites,
 
 		DynamicRecordSizingDisabled: true, // replies that were gathered go out together
 	}
@@ -345,10 +346,6 @@ type TLSConfig struct {
 	ClusterCACertFile string
 	AuthClients       string // yes, no or optional
 	Protocols         TLSProtocols
-	Ciphers           TLSCiphers
-	// The limits of a handshake.
-	HandshakeTimeout time.Duration
-	MaxHandshakes    int
 }
 
 // tlsSettings are the settings of GroupTLS.
@@ -402,23 +399,6 @@ var tlsSettings = []Setting{
 		kind: list(func(c *Config) *TLSProtocols { return &c.TLS.Protocols }, "TLSv1.2 TLSv1.3",
 			parseTLSProtocols,
 			TLSProtocols.words),
-	}, {
-		Name: "tls-ciphers", Group: GroupTLS, Default: "DEFAULT", Mutable: true,
-		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons. Only safe ones can " +
-			"be chosen; " +
-			"DEFAULT is all of them. The server prefers those that are fast on this machine and on the " +
-			"client's.",
-		kind: scalar(func(c *Config) *TLSCiphers { return &c.TLS.Ciphers }, "<suite>:...", parseTLSCiphers,
-			TLSCiphers.String),
-	}, {
-		Name: "tls-handshake-timeout", Group: GroupTLS, Default: "10", Mutable: true,
-		Doc:  "How many seconds a client may take for its handshake.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.TLS.HandshakeTimeout }, 1, 3600),
-	}, {
-		Name: "tls-max-handshakes", Group: GroupTLS, Default: "1000", Mutable: true,
-		Doc: "How many handshakes may be in progress. When one more begins, the server drops the oldest: " +
-			"it is more likely stalled than slow.",
-		kind: integer(func(c *Config) *int { return &c.TLS.MaxHandshakes }, 1, math.MaxInt32),
 	},
 }
 
@@ -470,51 +450,4 @@ func (p TLSProtocols) words() (words []string) {
 		}
 	}
 	return words
-}
-
-// TLSCiphers is the setting tls-ciphers: suites separated by colons, as OpenSSL
-// writes them.
-type TLSCiphers string
-
-// String returns the setting as it was written.
-func (c TLSCiphers) String() string { return string(c) }
-
-// opensslNames are OpenSSL's names of the suites for TLSv1.2 that crypto/tls
-// holds to be safe.
-var opensslNames = map[string]uint16{
-	"ECDHE-ECDSA-AES128-GCM-SHA256": tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-	"ECDHE-RSA-AES128-GCM-SHA256":   tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-	"ECDHE-ECDSA-AES256-GCM-SHA384": tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-	"ECDHE-RSA-AES256-GCM-SHA384":   tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-	"ECDHE-ECDSA-CHACHA20-POLY1305": tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-	"ECDHE-RSA-CHACHA20-POLY1305":   tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-}
-
-// parseTLSCiphers checks a list of suites. It refuses OpenSSL's other words (HIGH,
-// !SHA1), which crypto/tls cannot express; but DEFAULT:!MEDIUM, as in redis.conf,
-// excludes no suite that is offered.
-func parseTLSCiphers(s string) (TLSCiphers, error) {
-	if _, err := TLSCiphers(s).suites(); err != nil {
-		return "", err
-	}
-	if s == "" {
-		s = "DEFAULT"
-	}
-	return TLSCiphers(s), nil
-}
-
-// suites returns the suites of a list; nil: crypto/tls' own.
-func (c TLSCiphers) suites() (suites []uint16, err error) {
-	if c == "" || c == "DEFAULT" || c == "DEFAULT:!MEDIUM" {
-		return nil, nil
-	}
-	for name := range strings.SplitSeq(string(c), ":") {
-		id, ok := opensslNames[name]
-		if !ok {
-			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name,
-				strings.Join(slices.Sorted(maps.Keys(opensslNames)), ":"))
-		}
-		suites = append(suites, id)
-	}
-	return suites, nil
 }

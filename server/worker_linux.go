@@ -354,7 +354,7 @@ func (w *worker) resend(c *polled) bool {
 	return true
 }
 
-// waitsToWrite notes for client-write-timeout and CLIENT LIST that replies wait.
+// waitsToWrite notes for writeTimeout and CLIENT LIST that replies wait.
 func (c *polled) waitsToWrite() {
 	c.phase.Store(c.server.clock.Load())
 	c.session.OutputBuffer.Store(int64(c.unsent.Len() - c.sent))

@@ -26,20 +26,17 @@ const (
 	mergeAmong  = 10          // of so many latest
 )
 
-// DefaultLogLength is how many entries a Log keeps unless told otherwise.
-const DefaultLogLength = 128
+// LogLength is how many entries a Log keeps.
+const LogLength = 128
 
 // maxObject bounds the memory of an entry: a key may be long.
 const maxObject = 1024
 
-// Log keeps the latest denials. The zero value keeps DefaultLogLength; it is
-// safe for concurrent use.
+// Log keeps the latest denials. The zero value is empty; it is safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	entries []*Entry // latest first
 	next    int64    // ID
-	limit   int
-	limited bool
 }
 
 // Add enters a denial, or counts it with an equal one of the last minute.
@@ -74,22 +71,10 @@ func (e *Entry) same(other *Entry) bool {
 
 // trim drops the oldest entries beyond the limit; l.mu is held.
 func (l *Log) trim() {
-	limit := DefaultLogLength
-	if l.limited {
-		limit = l.limit
+	if len(l.entries) > LogLength {
+		clear(l.entries[LogLength:])
+		l.entries = l.entries[:LogLength]
 	}
-	if len(l.entries) > limit {
-		clear(l.entries[limit:])
-		l.entries = l.entries[:limit]
-	}
-}
-
-// SetLimit is acllog-max-len.
-func (l *Log) SetLimit(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.limit, l.limited = n, true
-	l.trim()
 }
 
 // Latest returns up to n entries, the latest first.

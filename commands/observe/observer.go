@@ -17,8 +17,6 @@ type Tuning struct {
 	// LatencyThreshold is from which duration on an event is kept by the
 	// latency monitor; 0: none is.
 	LatencyThreshold time.Duration
-	// LatencyTracking: count every command's latencies.
-	LatencyTracking bool
 	// OutputLimit is how many bytes may wait for a client that watches with
 	// MONITOR; 0: no bound.
 	OutputLimit int
@@ -42,7 +40,6 @@ type Observer struct {
 // Tune puts settings in force.
 func (o *Observer) Tune(t Tuning) {
 	o.tuning.Store(&t)
-	o.Stats.untimed.Store(!t.LatencyTracking)
 	o.Slowlog.shorten(t.SlowlogMaxLen)
 	alarm := int64(0)
 	if t.SlowlogSlowerThan >= 0 && t.SlowlogMaxLen > 0 {
@@ -55,7 +52,7 @@ func (o *Observer) Tune(t Tuning) {
 }
 
 // noTuning is what an Observer is tuned to before Tune.
-var noTuning = Tuning{SlowlogSlowerThan: -1, LatencyTracking: true}
+var noTuning = Tuning{SlowlogSlowerThan: -1}
 
 // tuned returns the settings in force.
 func (o *Observer) tuned() *Tuning {

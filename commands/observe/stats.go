@@ -19,9 +19,8 @@ const MaxCommands = 1024
 // by its number, below MaxCommands. Pipelines add once per command and batch, with
 // atomics alone.
 type Stats struct {
-	all     [MaxCommands]commandTotals
-	errors  errorTotals
-	untimed atomic.Bool // latency-tracking no
+	all    [MaxCommands]commandTotals
+	errors errorTotals
 
 	rounds, roundNanos atomic.Uint64
 	denied             [acl.Reasons]atomic.Uint64
@@ -73,9 +72,6 @@ func (s *Stats) Ran(command, n int, share, took time.Duration) {
 	t := &s.all[command]
 	t.calls.Add(uint64(n))
 	t.nanos.Add(uint64(share) * uint64(n))
-	if s.untimed.Load() {
-		return
-	}
 	h := t.latency.Load()
 	if h == nil {
 		t.latency.CompareAndSwap(nil, new(histogram))
@@ -172,7 +168,7 @@ type CommandFigures struct {
 	// share its time evenly.
 	Time time.Duration
 	// Latency is how long their clients waited: every command of a batch for
-	// the whole of it. It is empty while latency-tracking is off.
+	// the whole of it.
 	Latency Latency
 }
 

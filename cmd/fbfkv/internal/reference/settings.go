@@ -61,8 +61,8 @@ func writeDirectives(b *strings.Builder) {
 	for _, d := range server.Directives {
 		if d.Refused {
 			unless := ""
-			if d.Unless != "" {
-				unless = "`" + d.Unless + "`"
+			if d.Unless != nil {
+				unless = "`" + strings.Join(d.Unless, "`, `") + "`"
 			}
 			refused += fmt.Sprintf("| `%s` | %s | %s |\n", d.Name, unless, d.Reason)
 			continue
