@@ -330,15 +330,6 @@ var serverCommands = []Command{
 			"replica of one in a cluster.", Run: doRole,
 	},
 	{
-		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0",
-		Complexity: "O(1)",
-		Summary:    "Returns the version, with a smile.",
-		Args:       []Arg{opt(with("VERSION", intArg("version")))},
-		Run: func(c *Context) {
-			c.W.Verbatim("To count is human; to count once, divine.\nfbfkv ver. " + c.Server.Version + "\n")
-		},
-	},
-	{
 		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer,
 		Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data " +

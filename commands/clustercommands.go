@@ -209,41 +209,6 @@ func unknownNode(id []byte) error {
 	return refusal("ERR Unknown node " + string(cString(id, maxQuoted)))
 }
 
-// clusterFailureReports is CLUSTER COUNT-FAILURE-REPORTS node-id: nobody reports any.
-func clusterFailureReports(c *Context, _ *Cluster, v *ClusterView) {
-	if _, n := v.find(string(c.Args[2])); n == nil {
-		c.fail(unknownNode(c.Args[2]))
-		return
-	}
-	c.W.Int(0)
-}
-
-// clusterLinks is CLUSTER LINKS: the other nodes of the shard.
-func clusterLinks(c *Context, _ *Cluster, v *ClusterView) {
-	var ids []string
-	if v.own != nil {
-		for i := range v.own.Nodes {
-			if i != v.self && !v.own.Nodes[i].Failed {
-				ids = append(ids, v.own.Nodes[i].ID)
-			}
-		}
-	}
-	c.W.Array(len(ids))
-	for _, id := range ids {
-		c.W.Map(6)
-		c.W.Pair("direction", "to")
-		c.W.Pair("node", id)
-		for _, name := range []string{"create-time", "events", "send-buffer-allocated", "send-buffer-used"} {
-			c.W.BulkString(name)
-			if name == "events" {
-				c.W.BulkString("r")
-			} else {
-				c.W.Int(0)
-			}
-		}
-	}
-}
-
 // tally is how many slots and nodes a cluster has.
 type tally struct {
 	assigned, lost, nodes, shards int
@@ -455,11 +420,6 @@ var clusterCommands = []Command{
 			withTips(clusterSub("slaves", 3, Admin|pure, "3.0.0", ofNodes,
 				"The old name of CLUSTER REPLICAS.",
 				clusterReplicas, strArg("node-id")), changingTip...),
-			withTips(clusterSub("links", 2, pure, "7.0.0", ofNodes, "Returns the links to the other nodes "+
-				"of the shard.", clusterLinks), changingTip...),
-			withTips(clusterSub("count-failure-reports", 3, Admin|pure, "3.0.0", "O(1)",
-				"Answers 0: nodes do not vote on failures.",
-				clusterFailureReports, strArg("node-id")), changingTip...),
 			audited(adminAudit,
 				clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.2.0", "Depends on the verb.",
 					"Administers the cluster for the program fbfkv cluster.", clusterAdmin, strArg("verb"),

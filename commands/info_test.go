@@ -128,43 +128,6 @@ func TestInfoSections(t *testing.T) {
 	}
 }
 
-// TestMemoryStats has Redis 7.0.15's names in their order, but for scripts', and
-// agrees with INFO.
-func TestMemoryStats(t *testing.T) {
-	c := dial(t, newStore(t), new(Server))
-	c.send("INCR k")
-	reply, rest := decode(c.send("MEMORY STATS"))
-	if rest != "" {
-		t.Fatalf("after the reply: %q", rest)
-	}
-	pairs := reply.([]any)
-	at := 0
-	for _, want := range strings.Fields(`peak.allocated total.allocated startup.allocated replication.backlog clients.slaves
-		clients.normal cluster.links aof.buffer db.0 overhead.total keys.count keys.bytes-per-key dataset.bytes
-		dataset.percentage peak.percentage allocator.allocated allocator.active allocator.resident
-		allocator-fragmentation.ratio allocator-fragmentation.bytes allocator-rss.ratio allocator-rss.bytes
-		rss-overhead.ratio rss-overhead.bytes fragmentation fragmentation.bytes`) {
-		for at < len(pairs) && pairs[at] != want {
-			at += 2
-		}
-		if at >= len(pairs) {
-			t.Fatalf("%s is missing, or not where Redis has it", want)
-		}
-		switch value := pairs[at+1].(type) {
-		case int64:
-			if want == "keys.count" && value != 1 || want == "total.allocated" && value < 100_000 {
-				t.Errorf("%s is %d", want, value)
-			}
-		}
-	}
-	hello := dial(t, newStore(t), new(Server))
-	hello.send("HELLO 3")
-	if got := hello.send("MEMORY STATS"); !strings.HasPrefix(got, "%29\r\n") ||
-		!strings.Contains(got, "$4\r\ndb.0\r\n%3\r\n") || !strings.Contains(got, "peak.percentage\r\n,") {
-		t.Errorf("RESP3: %q", got)
-	}
-}
-
 // TestInfoCountsDenials: each by its kind, and none after CONFIG RESETSTAT.
 func TestInfoCountsDenials(t *testing.T) {
 	srv := new(Server)

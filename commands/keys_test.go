@@ -106,7 +106,6 @@ func TestServerCommands(t *testing.T) {
 		{"WAITAOF 1 0 -1", "-ERR timeout is negative"},
 		{"LASTSAVE", ":0"},
 		{"SAVE", "+OK"},
-		{"LOLWUT", `"To count is human; to count once, divine.\nfbfkv ver. 1.2.3\n"`},
 	})
 	if c.say("LASTSAVE") == ":0" {
 		t.Error("LASTSAVE does not tell of SAVE")

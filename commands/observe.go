@@ -3,7 +3,6 @@ package commands
 import (
 	"bytes"
 	"fmt"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -71,7 +70,7 @@ func (s *Server) CommandFigures() []observe.CommandFigures {
 	return s.Observer.Stats.Figures(Commands.names())
 }
 
-// view gathers what INFO and MEMORY STATS report on.
+// view gathers what INFO reports on.
 func (s *Server) view(st *store.Store, tls bool) *observe.View {
 	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version,
 		Compat: CompatVersion}
@@ -121,16 +120,6 @@ func slowlogGet(c *Context) {
 
 // slowlogFlags are the flags of SLOWLOG's subcommands.
 const slowlogFlags = Admin | Loading | Stale
-
-// latencyGraph is LATENCY GRAPH event.
-func latencyGraph(c *Context) {
-	graph, ok := c.Server.Observer.Events.Graph(c.Args[2], time.Now())
-	if !ok {
-		c.fail(refusal("ERR No samples available for event '" + string(cString(c.Args[2], maxQuoted)) + "'"))
-		return
-	}
-	c.W.Verbatim(graph)
-}
 
 // latencySub declares a subcommand of LATENCY.
 func latencySub(name string, arity int, since, complexity, summary string, run func(*Context),
@@ -186,17 +175,6 @@ func parseMemoryUsage(r *Request) error {
 	return err
 }
 
-// doMemoryPurge is MEMORY PURGE: what is free goes back to the operating system.
-func doMemoryPurge(c *Context) {
-	debug.FreeOSMemory()
-	c.W.Status("OK")
-}
-
-var (
-	reportTips = []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"}
-	purgeTips  = []string{"request_policy:all_shards", "response_policy:all_succeeded"}
-)
-
 // memoryCommands tell where memory is.
 var memoryCommands = []Command{{
 	Name: "memory", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
@@ -210,32 +188,6 @@ var memoryCommands = []Command{{
 				"table: see CTABLE INFO.",
 			Args: []Arg{keyArg(), opt(with("SAMPLES", intArg("count")))}, Parse: parseMemoryUsage,
 			Reply: replyIntOrNull,
-		},
-		{
-			Name: "doctor", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)",
-			Tips:    reportTips,
-			Summary: "Says what is wrong with the server's memory.",
-			Run: func(c *Context) {
-				st := c.Store.Stats()
-				c.W.Verbatim(observe.MemoryDoctor(&st))
-			},
-		},
-		{
-			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)",
-			Tips:    reportTips,
-			Summary: "Returns the figures of the memory allocator.",
-			Run:     func(c *Context) { c.W.Verbatim(observe.MallocStats()) },
-		},
-		{
-			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0",
-			Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
-			Summary: "Gives free memory back to the operating system.", Run: doMemoryPurge,
-		},
-		{
-			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
-			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) {
-				c.Server.view(c.Store, c.Session.TLS).WriteMemoryStats(c.W)
-			},
 		},
 		since("4.0.0", helpFor("memory", groupServer)),
 	},
@@ -277,12 +229,6 @@ var observeCommands = []Command{
 		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on how long things take.",
 		Subcommands: []Command{
-			withTips(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.",
-				func(c *Context) {
-					c.W.Verbatim(c.Server.Observer.LatencyDoctor())
-				}), ownTips...),
-			withTips(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
-				strArg("event")), ownTips...),
 			withTips(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with "+
 				"latencies",
 				"Returns a histogram of the latencies of commands in microseconds. A command takes as "+

@@ -137,16 +137,10 @@ func numbered(n int) string {
 func TestLatencyEvents(t *testing.T) {
 	srv := new(Server)
 	c := dial(t, newStore(t), srv)
-	if got := c.say("LATENCY DOCTOR"); !strings.Contains(got, "monitoring is off") {
-		t.Error(got)
-	}
 	c.play([]step{{"LATENCY LATEST", "[]"}, {"LATENCY RESET", ":0"}, {"LATENCY HISTORY x", "[]"},
-		{"LATENCY GRAPH x", "-ERR No samples available for event 'x'"}})
+		{"LATENCY DOCTOR", "-ERR LATENCY DOCTOR is not supported: " + figuresReason}})
 	srv.Observer.NoteEvent("snapshot", time.Second) // the monitor is off
 	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 10 * time.Millisecond})
-	if got := c.say("LATENCY DOCTOR"); !strings.Contains(got, "Nothing was slow") {
-		t.Error(got)
-	}
 	at := time.Now().Truncate(time.Second)
 	for i, ms := range []time.Duration{9, 20, 40, 30, 100, 50} {
 		srv.Observer.Report(&observe.Batch{Start: at.Add(time.Duration(i/2)*time.Minute - time.Hour),
@@ -162,14 +156,6 @@ func TestLatencyEvents(t *testing.T) {
 	if !strings.HasPrefix(latest, fmt.Sprintf(`[["command" :%d :100 :100] ["snapshot" :`, at.Unix()-3480)) ||
 		!strings.HasSuffix(latest, ":30 :30]]") {
 		t.Errorf("latest %s", latest)
-	}
-	doctor := c.say("LATENCY DOCTOR")
-	for _, want := range []string{"1. command: 3 latency spikes (average 53ms, mean deviation 31ms, " +
-		"period 60.00 sec). Worst all time event 100ms.",
-		"2. snapshot: 1 latency spikes", "- command: ", "- snapshot: "} {
-		if !strings.Contains(doctor, want) {
-			t.Errorf("the doctor does not say %q: %s", want, doctor)
-		}
 	}
 	c.play([]step{{"LATENCY RESET nosuch SNAPSHOT", ":1"}, {"LATENCY RESET", ":1"}, {"LATENCY LATEST", "[]"}})
 }
@@ -290,11 +276,7 @@ func TestMemoryCommand(t *testing.T) {
 	if short < 50 || short > 500 || long < short+380 || filter < 2*80000/8 {
 		t.Errorf("MEMORY USAGE: %d, %d, %d bytes", short, long, filter)
 	}
-	c.play([]step{{"MEMORY PURGE", "+OK"},
-		{"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
-	if got := c.say("MEMORY MALLOC-STATS"); !strings.Contains(got, "heap in use: ") {
-		t.Error(got)
-	}
+	c.play([]step{{"MEMORY STATS", "-ERR MEMORY STATS is not supported: " + figuresReason}})
 	if got := c.say("MEMORY HELP"); !strings.Contains(got, "+USAGE key [SAMPLES count]") {
 		t.Error(got)
 	}

@@ -18,6 +18,7 @@ const (
 	debugReason    = "it could break the server's guarantees"
 	sentinelReason = "Sentinel is not supported"
 	rewriteReason  = "there is no append-only file to rewrite; every checkpoint trims the op log"
+	figuresReason  = "INFO, SLOWLOG, LATENCY HISTORY and the metrics have all figures"
 	newerReason    = "it is not in Redis 7.2, which this server follows"
 )
 
@@ -120,6 +121,10 @@ var refusedCommands = slices.Concat(
 		admin slow dangerous: hotkeys hotkeys|get hotkeys|help hotkeys|reset hotkeys|start hotkeys|stop`),
 	refusedAll(moduleReason, `admin slow dangerous: module|load module|loadex module|unload`),
 	refusedAll(debugReason, `admin slow dangerous: debug/-2`),
+	refusedAll(figuresReason, `
+		admin slow dangerous: latency|doctor latency|graph cluster|count-failure-reports
+		slow: memory|doctor memory|malloc-stats memory|purge memory|stats cluster|links
+		read fast: lolwut`),
 	refusedAll(rewriteReason, `admin slow dangerous: bgrewriteaof/1`),
 	refusedAll(sentinelReason, `admin slow dangerous: sentinel/-2`),
 	refusedAll(noReplication, `admin slow dangerous: psync/-3 replconf sync/1`),

@@ -10,7 +10,7 @@
 // neither the table of commands nor their clients.
 //
 // Reports are written from there: [Slowlog.Write], [Events.WriteLatest] and the like write
-// replies; a [View] gathers what INFO and MEMORY STATS show.
+// replies; a [View] gathers what INFO shows.
 //
 //   - observer.go has the settings and what passes through on every batch,
 //   - stats.go and histogram.go count calls, errors and latencies,

@@ -48,7 +48,7 @@ type Buffers struct {
 	Total         int64
 }
 
-// View is what INFO and MEMORY STATS report on, gathered once per request by
+// View is what INFO reports on, gathered once per request by
 // Observer.Look.
 type View struct {
 	Store    *store.Store

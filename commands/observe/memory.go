@@ -1,15 +1,11 @@
 package observe
 
 import (
-	"fmt"
-	"runtime"
 	"runtime/metrics"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -170,150 +166,10 @@ func (m *memoryFigures) dataset(s *store.Stats) uint64 {
 	return min(uint64(s.FilterBytes)+uint64(s.RecentBytes)+hotCounterBytes*uint64(s.HotCounters), m.used)
 }
 
-// memoryStat is one figure of MEMORY STATS: an integer, a ratio, or what db.0
-// consists of.
-type memoryStat struct {
-	name  string
-	value any // int64, float64 or []memoryStat
-}
-
-// WriteMemoryStats writes the figures of INFO memory as MEMORY STATS does, with Redis'
-// names where there is such a thing.
-func (v *View) WriteMemoryStats(w *resp.Writer) { writeStats(w, v.memoryStats()) }
-
-// memoryStats are the figures of INFO memory as MEMORY STATS shows them.
-func (v *View) memoryStats() []memoryStat {
-	m, s := &v.memory, &v.Stats
-	dataset := m.dataset(s)
-	keys := max(s.Keys, 0)
-	perKey := int64(0)
-	if keys > 0 {
-		perKey = int64(m.used-min(m.used, m.startup)) / keys
-	}
-	return []memoryStat{
-		{"peak.allocated", int64(m.peak)},
-		{"total.allocated", int64(m.used)},
-		{"startup.allocated", int64(m.startup)},
-		{"replication.backlog", int64(0)},
-		{"clients.slaves", int64(0)},
-		{"clients.normal", v.Clients.Total},
-		{"cluster.links", int64(0)},
-		{"aof.buffer", int64(s.Storage.MemTableSize)},
-		{"filters", s.FilterBytes},
-		{"recent.records", int64(s.RecentBytes)},
-		{"block.cache", s.Storage.BlockCacheSize},
-		{"db.0", []memoryStat{
-			{"overhead.hashtable.main", int64(hotCounterBytes * s.HotCounters)},
-			{"overhead.hashtable.expires", int64(0)},
-			{"overhead.hashtable.slot-to-keys", int64(0)},
-		}},
-		{"overhead.total", int64(m.used - dataset)},
-		{"keys.count", keys},
-		{"keys.bytes-per-key", perKey},
-		{"dataset.bytes", int64(dataset)},
-		{"dataset.percentage", share(dataset, max(m.used-min(m.used, m.startup), dataset))},
-		{"peak.percentage", share(m.used, m.peak)},
-		{"allocator.allocated", int64(m.heap)},
-		{"allocator.active", int64(m.active)},
-		{"allocator.resident", int64(m.mapped)},
-		{"allocator-fragmentation.ratio", share(m.active, m.heap) / 100},
-		{"allocator-fragmentation.bytes", int64(m.active) - int64(m.heap)},
-		{"allocator-rss.ratio", share(m.mapped, m.active) / 100},
-		{"allocator-rss.bytes", int64(m.mapped) - int64(m.active)},
-		{"rss-overhead.ratio", share(m.resident, m.mapped) / 100},
-		{"rss-overhead.bytes", int64(m.resident) - int64(m.mapped)},
-		{"fragmentation", share(m.resident, m.used) / 100},
-		{"fragmentation.bytes", int64(m.resident) - int64(m.used)},
-	}
-}
-
 // share is a part of a whole in percent; of nothing it is 0.
 func share(part, whole uint64) float64 {
 	if whole == 0 {
 		return 0
 	}
 	return 100 * float64(part) / float64(whole)
-}
-
-// writeStats writes figures as a map.
-func writeStats(w *resp.Writer, list []memoryStat) {
-	w.Map(len(list))
-	for _, s := range list {
-		w.BulkString(s.name)
-		switch value := s.value.(type) {
-		case int64:
-			w.Int(value)
-		case float64:
-			w.Double(value)
-		case []memoryStat:
-			writeStats(w, value)
-		}
-	}
-}
-
-// advice is a sign of trouble with memory that MEMORY DOCTOR looks for.
-type advice struct {
-	found func(st *store.Stats, m *runtime.MemStats) bool
-	text  string
-}
-
-// memoryAdvice is what MEMORY DOCTOR knows.
-var memoryAdvice = []advice{
-	{
-		func(st *store.Stats, _ *runtime.MemStats) bool {
-			return st.FilterLimit > 0 && st.FilterBytes > st.FilterLimit/10*9
-		},
-		"Filters use more than nine tenths of filter-maxmemory. At the limit APPROX tables refuse new " +
-			"operations and the " +
-			"error of EXACT ones' filters rises: raise it, shorten a WINDOW, or allow a larger ERROR.",
-	},
-	{
-		func(st *store.Stats, _ *runtime.MemStats) bool {
-			return st.DirtyCounters > 100_000 && st.DirtyCounters > st.HotCounters/2
-		},
-		"More than half of the counters in memory wait to be written back. Shorten save's interval, or " +
-			"see whether the disk is slow.",
-	},
-	{
-		func(_ *store.Stats, m *runtime.MemStats) bool {
-			return m.HeapIdle-m.HeapReleased > m.HeapInuse && m.HeapIdle > 256<<20
-		},
-		"More memory is kept for reuse than is in use, perhaps after a peak. MEMORY PURGE gives it back " +
-			"to the operating system.",
-	},
-}
-
-// MemoryDoctor says what is wrong with the memory of a process that holds a store
-// (MEMORY DOCTOR).
-func MemoryDoctor(st *store.Stats) string {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	var found []string
-	for i := range memoryAdvice {
-		if a := &memoryAdvice[i]; a.found(st, &m) {
-			found = append(found, " * "+a.text)
-		}
-	}
-	if len(found) == 0 {
-		found = []string{"No memory issue was found in this instance."}
-	}
-	return strings.Join(found, "\n") + "\n"
-}
-
-// MallocStats renders the figures of Go's allocator (MEMORY MALLOC-STATS).
-func MallocStats() string {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	var b strings.Builder
-	for _, f := range []struct {
-		name  string
-		value uint64
-	}{
-		{"heap in use", m.HeapInuse}, {"heap allocated", m.HeapAlloc}, {"heap idle", m.HeapIdle},
-		{"heap released", m.HeapReleased}, {"heap objects", m.HeapObjects}, {"stacks in use", m.StackInuse},
-		{"from the system", m.Sys}, {"next collection at", m.NextGC}, {"collections", uint64(m.NumGC)},
-	} {
-		fmt.Fprintf(&b, "%s: %d\n", f.name, f.value)
-	}
-	return b.String()
 }

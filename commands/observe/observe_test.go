@@ -2,7 +2,6 @@ package observe
 
 import (
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -150,23 +149,6 @@ func TestMemoryFigures(t *testing.T) {
 	}
 }
 
-func TestMemoryAdvice(t *testing.T) {
-	for i, trouble := range []struct {
-		store   store.Stats
-		runtime runtime.MemStats
-	}{
-		{store: store.Stats{FilterLimit: 1000, FilterBytes: 950}},
-		{store: store.Stats{HotCounters: 300_000, DirtyCounters: 200_000}},
-		{runtime: runtime.MemStats{HeapIdle: 1 << 30, HeapInuse: 1 << 20}},
-	} {
-		for j := range memoryAdvice {
-			if found := memoryAdvice[j].found(&trouble.store, &trouble.runtime); found != (i == j) {
-				t.Errorf("case %d: %q is said to be found: %v", i, memoryAdvice[j].text, found)
-			}
-		}
-	}
-}
-
 // TestLatencyHistory keeps a bounded number of samples.
 func TestLatencyHistory(t *testing.T) {
 	var l Events
@@ -176,26 +158,6 @@ func TestLatencyHistory(t *testing.T) {
 	e := l.find([]byte("command"))
 	if len(e.samples) != latencySamples || e.samples[0].at != 1000-latencySamples || e.max != time.Second {
 		t.Errorf("%d samples from %d on, at most %v", len(e.samples), e.samples[0].at, e.max)
-	}
-}
-
-func TestLatencyGraph(t *testing.T) {
-	e := latencyEvent{name: "command", max: 50 * time.Millisecond}
-	for i, ms := range []time.Duration{10, 13, 16, 21, 43, 10} {
-		e.samples = append(e.samples, latencySample{at: int64(1000 * i), took: ms * time.Millisecond})
-	}
-	const want = "command - high 43 ms, low 10 ms (all time high 50 ms)\n" +
-		"--------------------------------------------------------------------------------\n" +
-		"    #\n" +
-		"    |\n" +
-		"   _|\n" +
-		"_o#||_\n" +
-		"\n" +
-		"115315\n" +
-		"hh036s\n" +
-		"  mmm \n"
-	if got := e.graph(5005); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
