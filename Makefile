@@ -34,8 +34,8 @@ bench-redis: build
 filters-doc:
 	go -C tools test -v -timeout 1h -run TestMeasure ./filters -measure
 
-# The figures of the paper again.
-paper: build
+# Figures 8 to 13 of the paper again.
+paper:
 	go -C tools run ./paper --out ../docs/paper
 
 # The profile by which the compiler optimizes the program (go help buildflags, -pgo),

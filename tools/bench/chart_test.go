@@ -26,25 +26,6 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
-	for _, tt := range []struct {
-		low, high float64
-		want      string
-	}{
-		{1, 1e7, "1 10 100 1k 10k 100k 1M 10M"},
-		{1, 64, "1 2 4 8 16 32 64"},
-		{0.25, 3, "0.25 0.5 1 2"},
-	} {
-		var got []string
-		for _, tick := range powers(tt.low, tt.high) {
-			got = append(got, tick.Label)
-		}
-		if strings.Join(got, " ") != tt.want {
-			t.Errorf("%v to %v: %v, want %s", tt.low, tt.high, got, tt.want)
-		}
-	}
-}
-
 // TestRecorder has each latency in its interval, and all in total.
 func TestRecorder(t *testing.T) {
 	r := newRecorder(1e9, int64(time.Second))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fbfkv/fbfkv/tools/chart"
 	"github.com/fbfkv/fbfkv/tools/process"
 )
 
@@ -32,7 +33,7 @@ type table struct {
 	stdout, stderr io.Writer
 	status         *status
 	raw            [][]string
-	curves         map[string]*line // throughput by pipeline
+	curves         map[string]*chart.Series // throughput by pipeline
 	goals, met     int
 	failed         []error
 }
@@ -52,7 +53,7 @@ The rows are in rows.go: what is sent to whom, and the goal.`
 
 // newTable returns the subcommand table.
 func newTable() *cobra.Command {
-	t := &table{seconds: 1.5, rounds: 3, ids: 10_000_000, quiet: newQuiet(), curves: map[string]*line{}}
+	t := &table{seconds: 1.5, rounds: 3, ids: 10_000_000, quiet: newQuiet(), curves: map[string]*chart.Series{}}
 	cmd := &cobra.Command{
 		Use:   "table [--rows NAME,...] [--seconds S] [--rounds N]",
 		Short: "fbfkv beside Redis, against its goals",
@@ -123,13 +124,14 @@ func (t *table) run(ctx context.Context) error {
 func (t *table) finish() error {
 	err := t.writeCSV()
 	if t.plot != "" {
-		c := chart{title: "Operations a second", x: "operations in a pipeline", y: "operations/s", logX: true}
-		for _, name := range []string{"CINCRBY", "INCRBY", "the Lua recipe"} {
+		p := chart.Panel{Title: "Operations a second", X: chart.Axis{Label: "operations in a pipeline", Log: true},
+			Y: chart.Axis{Label: "operations/s (thousands)"}}
+		for i, name := range []string{"CINCRBY", "INCRBY", "the Lua recipe"} {
 			if l := t.curves[name]; l != nil {
-				c.lines = append(c.lines, *l)
+				p.Series = append(p.Series, chart.Line(name, i, l.X, l.Y))
 			}
 		}
-		err = errors.Join(err, c.write(t.plot))
+		err = errors.Join(err, chart.Write(t.plot, p))
 	}
 	if !t.json {
 		fmt.Fprintf(t.stdout, "\n%d of %d goals are met.\n", t.met, t.goals)
@@ -217,10 +219,10 @@ func (t *table) addToCurves(r *row, loads []load, results [][]*Result) {
 	}
 	for i, l := range loads {
 		if t.curves[l.String()] == nil {
-			t.curves[l.String()] = &line{name: l.String()}
+			t.curves[l.String()] = new(chart.Series)
 		}
 		c := t.curves[l.String()]
-		c.x, c.y = append(c.x, float64(l.pipeline)), append(c.y, median(figures(results[i], throughput)))
+		c.X, c.Y = append(c.X, float64(l.pipeline)), append(c.Y, median(figures(results[i], throughput))/1000)
 	}
 }
 

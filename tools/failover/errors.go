@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 
 	"github.com/fbfkv/fbfkv/tools/chart"
 )
@@ -86,60 +83,33 @@ func (t *trial) errors() (points []errorsAt) {
 
 // plotErrors draws the errors over time, with a mark for each fault, and writes their points.
 func plotErrors(path string, subjects []subject, trials []trial) error {
-	var panels []*plot.Plot
-	for _, of := range []struct {
-		title, label string
-		value        func(errorsAt) float64
-	}{
-		{"Increments that were counted twice", "% of those acknowledged", func(e errorsAt) float64 { return e.twice }},
-		{"Acknowledged increments that were lost", "% of those acknowledged", func(e errorsAt) float64 { return e.lost }},
-	} {
-		p := chart.New()
-		p.Title.Text, p.X.Label.Text, p.Y.Label.Text = of.title, "seconds since the load began; a mark is a fault", of.label
-		for i, s := range subjects {
-			if err := trials[i].draw(p, i, s.name, of.value); err != nil {
-				return err
-			}
-		}
-		p.X.Min, p.Y.Min = 0, 0
-		p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(chart.Evenly), plot.TickerFunc(chart.Evenly)
-		p.Y.Max = max(p.Y.Max*1.45, 0.01) // room for the legend
-		panels = append(panels, p)
+	x := chart.Axis{Label: "seconds since the load began; a mark is a fault"}
+	y := chart.Axis{Label: "% of those acknowledged"}
+	twice := chart.Panel{Title: "Increments that were counted twice", X: x, Y: y}
+	lost := chart.Panel{Title: "Acknowledged increments that were lost", X: x, Y: y}
+	for i, s := range subjects {
+		twice.Series = append(twice.Series, trials[i].curve(i, s.name, func(e errorsAt) float64 { return e.twice })...)
+		lost.Series = append(lost.Series, trials[i].curve(i, s.name, func(e errorsAt) float64 { return e.lost })...)
 	}
 	if err := writeErrors(strings.TrimSuffix(path, filepath.Ext(path))+".csv", subjects, trials); err != nil {
 		return err
 	}
-	return chart.Write(path, 8.5*vg.Centimeter, panels...)
+	return chart.Write(path, twice, lost)
 }
 
-// draw draws one curve, and ticks where it has a fault.
-func (t *trial) draw(p *plot.Plot, i int, name string, value func(errorsAt) float64) error {
-	var points, marks plotter.XYs
+// curve is one figure over time, and marks where there was a fault.
+func (t *trial) curve(color int, name string, value func(errorsAt) float64) []chart.Series {
+	line, marks := chart.Line(name, color, nil, nil), chart.Dots("", color, nil, nil)
 	for _, e := range t.errors() {
-		points = append(points, plotter.XY{X: e.second, Y: value(e)})
+		line.X, line.Y = append(line.X, e.second), append(line.Y, value(e))
 	}
 	for _, at := range t.faults {
-		x := at.Sub(t.began).Seconds()
-		for _, e := range points {
-			if e.X >= x {
-				marks = append(marks, plotter.XY{X: x, Y: e.Y})
-				break
-			}
+		second := at.Sub(t.began).Seconds()
+		if i := slices.IndexFunc(line.X, func(x float64) bool { return x >= second }); i >= 0 {
+			marks.X, marks.Y = append(marks.X, second), append(marks.Y, line.Y[i])
 		}
 	}
-	line, err := plotter.NewLine(points)
-	if err != nil {
-		return err
-	}
-	faults, err := plotter.NewScatter(marks)
-	if err != nil {
-		return err
-	}
-	line.Color, line.Width = chart.Colors[i], vg.Points(1.6)
-	faults.GlyphStyle.Color, faults.GlyphStyle.Radius, faults.GlyphStyle.Shape = chart.Colors[i], vg.Points(2.6), chart.Shapes[i]
-	p.Add(line, faults)
-	p.Legend.Add("  "+name, line, faults)
-	return nil
+	return []chart.Series{line, marks}
 }
 
 // writeErrors writes the points.

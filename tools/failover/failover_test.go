@@ -105,15 +105,15 @@ func TestReadRole(t *testing.T) {
 // TestPoints puts answers where they belong on the axis.
 func TestPoints(t *testing.T) {
 	rates, latencies := curve{answers: []answer{{since: -2, took: 5 * time.Millisecond}, {since: -0.01, took: time.Millisecond},
-		{since: 0, took: 3 * time.Millisecond}, {since: 0.09, took: 2 * time.Millisecond}, {since: plotTo}}}.points()
-	if len(rates) != 70 || len(latencies) != 3 {
-		t.Fatalf("%d rates, %d latencies", len(rates), len(latencies))
+		{since: 0, took: 3 * time.Millisecond}, {since: 0.09, took: 2 * time.Millisecond}, {since: plotTo}}}.points(0)
+	if len(rates.X) != 70 || len(latencies.X) != 3 {
+		t.Fatalf("%d rates, %d latencies", len(rates.X), len(latencies.X))
 	}
-	if rates[0].Y != 10 || rates[19].Y != 10 || rates[20].Y != 20 || rates[21].Y != 0 {
-		t.Errorf("the rates are %v", rates)
+	if y := rates.Y; y[0] != 10 || y[19] != 10 || y[20] != 20 || y[21] != 0 {
+		t.Errorf("the rates are %v", y)
 	}
-	if l := latencies[2]; l.Y != 3 || l.X < 0.04 || l.X > 0.06 {
-		t.Errorf("behind the fault: %v", l)
+	if x, y := latencies.X[2], latencies.Y[2]; y != 3 || x < 0.04 || x > 0.06 {
+		t.Errorf("behind the fault: %v ms at %v", y, x)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // load is clients that count one operation after the other, and repeat each until it is
@@ -83,7 +85,7 @@ func (l *load) halt() {
 // awaitService waits until clients have been answered for a while without a break.
 func (l *load) awaitService(ctx context.Context) error {
 	began := time.Now()
-	for end := began.Add(startTime); ; sleep(ctx, 20*time.Millisecond) {
+	for end := began.Add(startTime); ; process.Sleep(ctx, 20*time.Millisecond) {
 		now := time.Now()
 		switch {
 		case ctx.Err() != nil:
@@ -166,7 +168,7 @@ func (l *load) compare(ctx context.Context, s *servers) (all []answer, err error
 		for first := 0; first < len(answers); first += most {
 			part := answers[first:min(first+most, len(answers))]
 			err := s.counted(ctx, c, first, part)
-			for end := time.Now().Add(startTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
+			for end := time.Now().Add(startTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; process.Sleep(ctx, 50*time.Millisecond) {
 				err = s.counted(ctx, c, first, part) // a server may be busy
 			}
 			if err != nil {

@@ -20,10 +20,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,12 +52,7 @@ func main() {
 	flag.IntVar(&o.deaths, "deaths", 10, "how often there is each fault")
 	match := flag.String("run", "", "only faults whose name matches this regular expression")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := o.run(ctx, *match); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	process.Main(func(ctx context.Context) error { return o.run(ctx, *match) })
 }
 
 func (o *options) run(ctx context.Context, match string) error {
@@ -120,14 +113,14 @@ var faults = []fault{
 		if err := s.all[g.leader].Pause(); err != nil {
 			return err
 		}
-		sleep(ctx, patience*6/5)
+		process.Sleep(ctx, patience*6/5)
 		return s.all[g.leader].Resume()
 	}},
 	{"the followers are killed, 1 s later the leader; the followers start again", true, func(ctx context.Context, s *servers, g group) error {
 		for _, i := range g.followers {
 			s.all[i].Kill()
 		}
-		sleep(ctx, time.Second)
+		process.Sleep(ctx, time.Second)
 		s.all[g.leader].Kill()
 		for _, i := range g.followers {
 			if err := s.all[i].Run(ctx); err != nil {
@@ -200,7 +193,7 @@ func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fa
 	if _, err := s.settled(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, quietTime)
+	process.Sleep(ctx, quietTime)
 	groups, err := s.settled(ctx)
 	if err != nil {
 		return err
@@ -214,7 +207,7 @@ func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fa
 	if err := l.awaitService(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, time.Until(began.Add(drawnTime)))
+	process.Sleep(ctx, time.Until(began.Add(drawnTime)))
 	t.gaps[kind] = append(t.gaps[kind], l.gap(began, time.Now()))
 	if t.first == nil {
 		t.first = l.since(began)
@@ -234,13 +227,5 @@ func (t *trial) sort() {
 			n++
 		}
 		t.kinds[n%len(t.kinds)].add(a)
-	}
-}
-
-// sleep waits, unless the program is to end.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -3,11 +3,6 @@ package main
 import (
 	"math"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
 	"github.com/fbfkv/fbfkv/tools/chart"
 )
 
@@ -25,7 +20,8 @@ type curve struct {
 }
 
 // points are a curve's operations per second, and the longest latency, ms, where there was an answer.
-func (c curve) points() (rates, latencies plotter.XYs) {
+func (c curve) points(color int) (rates, latencies chart.Series) {
+	rates, latencies = chart.Line(c.name, color, nil, nil), chart.Dots(c.name, color, nil, nil)
 	first, n := int(plotFrom/bucket), int(math.Round((plotTo-plotFrom)/bucket))
 	counts, longest := make([]float64, n), make([]float64, n)
 	for _, a := range c.answers {
@@ -36,9 +32,9 @@ func (c curve) points() (rates, latencies plotter.XYs) {
 	}
 	for b := range n {
 		x := (float64(first+b) + 0.5) * bucket
-		rates = append(rates, plotter.XY{X: x, Y: counts[b] / bucket})
+		rates.X, rates.Y = append(rates.X, x), append(rates.Y, counts[b]/bucket)
 		if counts[b] > 0 {
-			latencies = append(latencies, plotter.XY{X: x, Y: longest[b]})
+			latencies.X, latencies.Y = append(latencies.X, x), append(latencies.Y, longest[b])
 		}
 	}
 	return rates, latencies
@@ -46,33 +42,12 @@ func (c curve) points() (rates, latencies plotter.XYs) {
 
 // plotDeath draws throughput and the longest latency over time through a leader's death.
 func plotDeath(path string, curves []curve) error {
-	rate, latency := chart.New(), chart.New()
-	rate.Title.Text = "The leader is killed at 0"
-	rate.Y.Label.Text, latency.Y.Label.Text = "operations per second", "longest latency in 0.1 s (ms)"
-	rate.Y.Min = 0
-	latency.X.Label.Text = "seconds since the kill"
-	latency.Y.Scale, latency.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	x := chart.Axis{Label: "seconds since the kill", Min: plotFrom, Max: plotTo}
+	rate := chart.Panel{Title: "The leader is killed at 0", X: x, Y: chart.Axis{Label: "operations per second"}}
+	latency := chart.Panel{X: x, Y: chart.Axis{Label: "longest latency in 0.1 s (ms)", Log: true}}
 	for i, c := range curves {
-		rates, latencies := c.points()
-		line, err := plotter.NewLine(rates)
-		if err != nil {
-			return err
-		}
-		marks, err := plotter.NewScatter(latencies)
-		if err != nil {
-			return err
-		}
-		tint := chart.Colors[i%2]
-		shape := chart.Shapes[i%2]
-		line.Color, line.Width = tint, vg.Points(1.4)
-		marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.2), Shape: shape}
-		rate.Add(line)
-		latency.Add(marks)
-		rate.Legend.Add(c.name, line)
-		latency.Legend.Add(c.name, marks)
+		rates, latencies := c.points(i)
+		rate.Series, latency.Series = append(rate.Series, rates), append(latency.Series, latencies)
 	}
-	for _, p := range []*plot.Plot{rate, latency} {
-		p.X.Min, p.X.Max = plotFrom, plotTo
-	}
-	return chart.Write(path, 8*vg.Centimeter, rate, latency)
+	return chart.Write(path, rate, latency)
 }

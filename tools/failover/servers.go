@@ -79,7 +79,7 @@ func (s *servers) ownerOf(tag int) int {
 // a sentinel names; or in a cluster the one that the answer names, or else what any of the servers says.
 func (s *servers) failed(ctx context.Context, tag, at int, err error) {
 	if s.shards == 0 {
-		sleep(ctx, 5*time.Millisecond)
+		process.Sleep(ctx, 5*time.Millisecond)
 		other := s.other(ctx, at)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *servers) failed(ctx context.Context, tag, at int, err error) {
 			return
 		}
 	}
-	sleep(ctx, 5*time.Millisecond)
+	process.Sleep(ctx, 5*time.Millisecond)
 	s.mu.Lock()
 	again := time.Since(s.asked) < 50*time.Millisecond // another client has asked
 	if !again {
@@ -181,7 +181,7 @@ type group struct {
 // settled waits until as many lead as should, the others follow them with all that they have, and the sentinels or the
 // nodes of a cluster find that everybody is well.
 func (s *servers) settled(ctx context.Context) (groups []group, err error) {
-	for end := time.Now().Add(startTime); ; sleep(ctx, 50*time.Millisecond) {
+	for end := time.Now().Add(startTime); ; process.Sleep(ctx, 50*time.Millisecond) {
 		if groups, err = s.look(ctx); err == nil {
 			return groups, nil
 		}

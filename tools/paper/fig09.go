@@ -1,19 +1,20 @@
 package main
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+
+	"github.com/fbfkv/fbfkv/tools/chart"
+)
 
 // figure9 shows the experiment of Fig. 8 as a gain over the simple check, and what is left of
 // the gain in steady state.
 func figure9(r *run) (result, error) {
 	rng := rand.New(rand.NewPCG(r.seed, 9))
-	half := func(from float64) func(float64) {
-		return func(share float64) { r.progress(from + share/2) }
-	}
-	printed, err := splitByOps(r, rng, asPrinted, half(0))
+	printed, err := splitByOps(r, rng, asPrinted)
 	if err != nil {
 		return result{}, err
 	}
-	later, err := splitByOps(r, rng, steady, half(0.5))
+	later, err := splitByOps(r, rng, steady)
 	if err != nil {
 		return result{}, err
 	}
@@ -36,17 +37,17 @@ func figure9(r *run) (result, error) {
 		}
 	}
 	res.tables = []table{t}
-	res.panels = []panel{{
-		title: "Fig. 9: the gain of the optimised check, and what is left of it in steady state",
-		x:     axis{label: "operations, half in each of the last two refresh periods", max: 1200},
-		y:     axis{label: "gain over the simple check (times)", log: true, min: 1, max: 1e6},
-		series: []series{
-			{"optimised check, first two periods: formula", x, column(printed, model), style{color: blue, line: true}},
-			{"optimised check, first two periods: measured", x, column(printed, got), style{color: blue, glyph: dot}},
-			{"optimised check, steady state: formula", x, column(later, model), style{color: orange, line: true}},
-			{"optimised check, steady state: measured", x, column(later, got), style{color: orange, glyph: dot}},
-			{"fbfkv, same memory, steady state: model", x, column(later, ours), style{color: green, line: true}},
-			{"printed in the paper: 91% fewer", []float64{splitOps}, []float64{1 / (1 - 0.91)}, style{color: black, glyph: ring}},
+	res.panels = []chart.Panel{{
+		Title: "Fig. 9: the gain of the optimised check, and what is left of it in steady state",
+		X:     chart.Axis{Label: "operations, half in each of the last two refresh periods", Max: 1200},
+		Y:     chart.Axis{Label: "gain over the simple check (times)", Log: true, Min: 1, Max: 1e6},
+		Series: []chart.Series{
+			chart.Line("optimised check, first two periods: formula", chart.Blue, x, column(printed, model)),
+			chart.Dots("optimised check, first two periods: measured", chart.Blue, x, column(printed, got)),
+			chart.Line("optimised check, steady state: formula", chart.Orange, x, column(later, model)),
+			chart.Dots("optimised check, steady state: measured", chart.Orange, x, column(later, got)),
+			chart.Line("fbfkv, same memory, steady state: model", chart.Green, x, column(later, ours)),
+			chart.Dots("printed in the paper: 91% fewer", chart.Black, []float64{splitOps}, []float64{1 / (1 - 0.91)}),
 		},
 	}}
 	return res, nil

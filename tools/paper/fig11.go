@@ -3,6 +3,8 @@ package main
 import (
 	"math/rand/v2"
 
+	"github.com/fbfkv/fbfkv/tools/chart"
+
 	"github.com/fbfkv/fbfkv/fbf"
 )
 
@@ -31,7 +33,6 @@ func figure11(r *run) (result, error) {
 		if theirs[i], err = doubling.watch(f, rng, n, p); err != nil {
 			return result{}, err
 		}
-		r.progress(float64(i+1) / 3)
 	}
 	// The same guarantee as t = 5 s gives: (N+1) t = 10 s.
 	f, err := newProduct(fbf.Options{Window: 10_000, Error: 1e-4})
@@ -43,7 +44,6 @@ func figure11(r *run) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r.progress(1)
 
 	t := table{columns: []string{"seconds", "rate_per_s", "t5_corrected_formula", "t5_measured", "t1_corrected_formula", "t1_measured",
 		"fbfkv_model", "fbfkv_measured", "paper_bytes", "fbfkv_bytes_per_paper_filter"}}
@@ -53,19 +53,19 @@ func figure11(r *run) (result, error) {
 	}
 	last := len(ours.seconds) - 1
 	x := ours.seconds
-	return result{tables: []table{t}, panels: []panel{{
-		title: "Fig. 11: a shorter refresh period errs less because it remembers less",
-		x:     axis{label: "time (s); the rate doubles every 30 s, from 6.25 to 100 operations/s", max: 150},
-		y:     axis{label: "false positive probability", log: true, min: 1e-10, max: 1},
-		series: []series{
-			{"t = 5 s, remembers 10 s: corrected formula", x, theirs[0].model, style{color: orange, line: true}},
-			{"t = 5 s: measured", x, theirs[0].got, style{color: orange, glyph: dot}},
-			{"t = 1 s, remembers 2 s: corrected formula", x, theirs[1].model, style{color: blue, line: true}},
-			{"t = 1 s: measured", x, theirs[1].got, style{color: blue, glyph: dot}},
-			{"fbfkv, remembers 10 s, target 1e-4: model", x, ours.model, style{color: green, line: true}},
-			{"fbfkv: measured", x, ours.got, style{color: green, glyph: dot}},
+	return result{tables: []table{t}, panels: []chart.Panel{{
+		Title: "Fig. 11: a shorter refresh period errs less because it remembers less",
+		X:     chart.Axis{Label: "time (s); the rate doubles every 30 s, from 6.25 to 100 operations/s", Max: 150},
+		Y:     chart.Axis{Label: "false positive probability", Log: true, Min: 1e-10, Max: 1},
+		Series: []chart.Series{
+			chart.Line("t = 5 s, remembers 10 s: corrected formula", chart.Orange, x, theirs[0].model),
+			chart.Dots("t = 5 s: measured", chart.Orange, x, theirs[0].got),
+			chart.Line("t = 1 s, remembers 2 s: corrected formula", chart.Blue, x, theirs[1].model),
+			chart.Dots("t = 1 s: measured", chart.Blue, x, theirs[1].got),
+			chart.Line("fbfkv, remembers 10 s, target 1e-4: model", chart.Green, x, ours.model),
+			chart.Dots("fbfkv: measured", chart.Green, x, ours.got),
 		},
-		guides: []guide{{name: "fbfkv's target", at: 1e-4}},
+		Guides: []chart.Guide{{Name: "fbfkv's target", At: 1e-4}},
 	}}, findings: []finding{
 		{"FPP with t = 5 s over FPP with t = 1 s, at 100 operations/s", "about 1000",
 			theirs[0].model[last] / theirs[1].model[last], theirs[0].got[last] / theirs[1].got[last], none},

@@ -3,6 +3,8 @@ package main
 import (
 	"math/rand/v2"
 
+	"github.com/fbfkv/fbfkv/tools/chart"
+
 	"github.com/fbfkv/fbfkv/fbf"
 	reference "github.com/fbfkv/fbfkv/fbf/paper"
 )
@@ -42,7 +44,6 @@ func figure12(r *run) (result, error) {
 		if err != nil {
 			return result{}, err
 		}
-		r.progress(float64(i+1) / 3)
 	}
 	// What 24 filters guarantee: (N+1) t = 115 s.
 	f, err := newProduct(fbf.Options{Window: (many - 1) * rampPeriod, Error: 1e-3})
@@ -54,7 +55,6 @@ func figure12(r *run) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	r.progress(1)
 	return rampResult(theirs, independent, ours), nil
 }
 
@@ -71,20 +71,20 @@ func rampResult(theirs [2]sampled, independent [2][]float64, ours sampled) resul
 			ours.model[i], ours.got[i], theirs[0].bytes[i], theirs[1].bytes[i], ours.bytes[i])
 	}
 	x := ours.seconds
-	return result{tables: []table{t}, panels: []panel{{
-		title: "Fig. 12: many filters look better only until the oldest has filled",
-		x:     axis{label: "time (s); the rate rises to 100 operations/s at 60 s and stays there", max: 320},
-		y:     axis{label: "false positive probability", log: true, min: 1e-6, max: 1},
-		series: []series{
-			{"3 filters, remember 10 s: corrected formula", x, theirs[0].model, style{color: orange, line: true}},
-			{"3 filters: measured", x, theirs[0].got, style{color: orange, glyph: dot}},
-			{"24 filters, remember 115 s: Eq. 3 as printed", x, independent[1], style{color: blue, line: true, dashed: true}},
-			{"24 filters: corrected formula", x, theirs[1].model, style{color: blue, line: true}},
-			{"24 filters: measured", x, theirs[1].got, style{color: blue, glyph: dot}},
-			{"fbfkv, remembers 115 s, target 1e-3: model", x, ours.model, style{color: green, line: true}},
-			{"fbfkv: measured", x, ours.got, style{color: green, glyph: dot}},
+	return result{tables: []table{t}, panels: []chart.Panel{{
+		Title: "Fig. 12: many filters look better only until the oldest has filled",
+		X:     chart.Axis{Label: "time (s); the rate rises to 100 operations/s at 60 s and stays there", Max: 320},
+		Y:     chart.Axis{Label: "false positive probability", Log: true, Min: 1e-6, Max: 1},
+		Series: []chart.Series{
+			chart.Line("3 filters, remember 10 s: corrected formula", chart.Orange, x, theirs[0].model),
+			chart.Dots("3 filters: measured", chart.Orange, x, theirs[0].got),
+			chart.Dashed("24 filters, remember 115 s: Eq. 3 as printed", chart.Blue, x, independent[1]),
+			chart.Line("24 filters: corrected formula", chart.Blue, x, theirs[1].model),
+			chart.Dots("24 filters: measured", chart.Blue, x, theirs[1].got),
+			chart.Line("fbfkv, remembers 115 s, target 1e-3: model", chart.Green, x, ours.model),
+			chart.Dots("fbfkv: measured", chart.Green, x, ours.got),
 		},
-		guides: []guide{{name: "end of the paper's experiment", at: rampEnd / 1000, vertical: true}},
+		Guides: []chart.Guide{{Name: "end of the paper's experiment", At: rampEnd / 1000, Vertical: true}},
 	}}, findings: []finding{
 		{"3 filters over 24 by Eq. 3 as printed, end of the ramp", "6.1", independent[0][top] / independent[1][top], none, none},
 		{"3 filters over 24, end of the ramp", "6.1", theirs[0].model[top] / theirs[1].model[top], theirs[0].got[top] / theirs[1].got[top], none},

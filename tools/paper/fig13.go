@@ -3,6 +3,8 @@ package main
 import (
 	"math/rand/v2"
 
+	"github.com/fbfkv/fbfkv/tools/chart"
+
 	"github.com/fbfkv/fbfkv/fbf"
 	reference "github.com/fbfkv/fbfkv/fbf/paper"
 )
@@ -107,7 +109,6 @@ func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) (contest
 type entrant struct {
 	name string
 	make func(n int) (subject, error)
-	style
 }
 
 // The constituents of Algorithm 3 are bounded, or it would double them into the
@@ -127,11 +128,11 @@ func entrants() []entrant {
 		}
 	}
 	return []entrant{
-		{"Algorithm 3, deciding every second", published(false), style{color: orange, line: true}},
-		{"Algorithm 3, deciding at each refresh", published(true), style{color: blue, line: true}},
+		{"Algorithm 3, deciding every second", published(false)},
+		{"Algorithm 3, deciding at each refresh", published(true)},
 		{"fbfkv", func(int) (subject, error) {
 			return newProduct(fbf.Options{Window: contestWindow, Error: contestTarget})
-		}, style{color: green, line: true}},
+		}},
 	}
 }
 
@@ -142,12 +143,12 @@ func figure13(r *run) (result, error) {
 	p := plan{every: 250, probeEvery: 20, want: probeHits, limit: pick(r, 500_000, 10_000)}
 	all, who := loads(), entrants()
 	var drawn []contest
-	summary := table{suffix: "loads", columns: []string{"seconds_above_target", "dismissed", "forgotten", "shortest_window_s", "peak_bytes", "final_bytes"}}
+	summary := table{suffix: "-loads", columns: []string{"seconds_above_target", "dismissed", "forgotten", "shortest_window_s", "peak_bytes", "final_bytes"}}
 	for i, load := range all {
 		if i > 0 {
 			p.limit = 0 // what is not drawn need not be probed
 		}
-		for j, e := range who {
+		for _, e := range who {
 			s, err := e.make(n)
 			if err != nil {
 				return result{}, err
@@ -161,22 +162,22 @@ func figure13(r *run) (result, error) {
 			}
 			summary.labels = append(summary.labels, load.name+": "+e.name)
 			summary.add(c.above, share(c.dismissed, c.operations), share(c.forgotten, c.retries), c.shortest, c.peak, c.bytes[len(c.bytes)-1])
-			r.progress(float64(i*len(who)+j+1) / float64(len(all)*len(who)))
 		}
 	}
 	return contestResult(all[0], who, drawn, summary), nil
 }
 
+// share is a part of a whole that may be nothing.
 func share(part, whole int) float64 { return float64(part) / float64(max(1, whole)) }
 
 func contestResult(load contestant, who []entrant, drawn []contest, summary table) result {
 	x := drawn[0].seconds
-	seconds := axis{label: "time (s); 10 operations/s, from 60 to 180 s ten times as many", max: 300}
-	fpp := panel{title: "Fig. 13: Algorithm 3 does not hold the target, our controller does", x: seconds,
-		y:      axis{label: "false positive probability", log: true, min: 1e-7, max: 1},
-		guides: []guide{{name: "target", at: contestTarget}}}
-	window := panel{title: "... and with Algorithm 3 the time it remembers swings with the load", x: seconds,
-		y: axis{label: "guaranteed window (s)", log: true, min: 10, max: 1000}}
+	seconds := chart.Axis{Label: "time (s); 10 operations/s, from 60 to 180 s ten times as many", Max: 300}
+	fpp := chart.Panel{Title: "Fig. 13: Algorithm 3 does not hold the target, our controller does", X: seconds,
+		Y:      chart.Axis{Label: "false positive probability", Log: true, Min: 1e-7, Max: 1},
+		Guides: []chart.Guide{{Name: "target", At: contestTarget}}}
+	window := chart.Panel{Title: "... and with Algorithm 3 the time it remembers swings with the load", X: seconds,
+		Y: chart.Axis{Label: "guaranteed window (s)", Log: true, Min: 10, Max: 1000}}
 	t := table{columns: []string{"seconds", "rate_per_s"}}
 	for i, s := range x {
 		t.add(s, load.rate(int64(s*1000)-1))
@@ -189,12 +190,13 @@ func contestResult(load contestant, who []entrant, drawn []contest, summary tabl
 		for _, column := range []string{"model", "measured", "window_s", "bytes"} {
 			t.columns = append(t.columns, e.name+" "+column)
 		}
-		fpp.series = append(fpp.series, series{e.name + ": model", x, c.model, e.style},
-			series{e.name + ": measured", x, c.got, style{color: e.color, glyph: dot}})
-		window.series = append(window.series, series{e.name, x, c.promised, e.style})
+		color := []int{chart.Orange, chart.Blue, chart.Green}[j]
+		fpp.Series = append(fpp.Series, chart.Line(e.name+": model", color, x, c.model),
+			chart.Dots(e.name+": measured", color, x, c.got))
+		window.Series = append(window.Series, chart.Line(e.name, color, x, c.promised))
 	}
 	a, b := drawn[0], drawn[len(drawn)-1]
-	return result{tables: []table{t, summary}, panels: []panel{fpp, window}, findings: []finding{
+	return result{tables: []table{t, summary}, panels: []chart.Panel{fpp, window}, findings: []finding{
 		{"seconds of 300 above the target, 10x for 120 s", "", none, a.above, b.above},
 		{"new operations wrongly dismissed, 10x for 120 s", "", none, share(a.dismissed, a.operations), share(b.dismissed, b.operations)},
 		{"retries within 50 s not recognised, 10x for 120 s", "", none, share(a.forgotten, a.retries), share(b.forgotten, b.retries)},

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 
 	"github.com/fbfkv/fbfkv/tools/chart"
 )
@@ -57,9 +54,9 @@ func (w *world) drawCut(ctx context.Context) error {
 	var t twins
 	failed := make(chan error, 2)
 	for i, s := range []*server{a, b} {
-		l := newLoad("cut", w.o.rate)
-		l.twin = t.of(i)
-		go func() { failed <- l.run(loading, s.Address, time.Hour) }()
+		l := newLoad(s, w.o.rate)
+		l.Twin = t.of(i)
+		go func() { failed <- l.Run(loading) }()
 	}
 	lead := w.o.cut / 6
 	from, healed := time.Now().Add(lead), time.Now().Add(lead+w.o.cut)
@@ -115,39 +112,17 @@ func recovered(all []sample, cut float64) (seconds float64) {
 
 // draw draws lag and take-backs over time.
 func (w *world) draw(all []sample) error {
-	lag, back := chart.New(), chart.New()
-	lag.Title.Text = fmt.Sprintf("Two regions, %d operations/s each; no link for %v", w.o.rate, w.o.cut)
-	lag.Y.Label.Text, back.Y.Label.Text = "lag (s)", "operations taken back"
-	back.X.Label.Text = "seconds since the cut"
-	names := []string{"a", "b"}
-	for i, name := range names {
-		var lags, backs plotter.XYs
+	x := chart.Axis{Label: "seconds since the cut", Min: all[0].seconds, Max: all[len(all)-1].seconds}
+	title := fmt.Sprintf("Two regions, %d operations/s each; no link for %v", w.o.rate, w.o.cut)
+	lag := chart.Panel{Title: title, X: x, Y: chart.Axis{Label: "lag (s)"}}
+	back := chart.Panel{X: x, Y: chart.Axis{Label: "operations taken back"}}
+	for i, name := range []string{"a", "b"} {
+		var seconds, lags, backs []float64
 		for _, s := range all {
-			lags = append(lags, plotter.XY{X: s.seconds, Y: s.lag[i]})
-			backs = append(backs, plotter.XY{X: s.seconds, Y: s.takenBack[i]})
+			seconds, lags, backs = append(seconds, s.seconds), append(lags, s.lag[i]), append(backs, s.takenBack[i])
 		}
-		for p, points := range map[int]plotter.XYs{0: lags, 1: backs} {
-			l, err := plotter.NewLine(points)
-			if err != nil {
-				return err
-			}
-			l.Color, l.Width = chart.Colors[i], vg.Points(1.4)
-			if i == 1 {
-				l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
-			}
-			if p == 0 {
-				lag.Add(l)
-				lag.Legend.Add(fmt.Sprintf("%s behind %s", name, names[1-i]), l)
-			} else {
-				back.Add(l)
-				back.Legend.Add("region "+name, l)
-			}
-		}
+		lag.Series = append(lag.Series, chart.Line("region "+name+" behind the other", i, seconds, lags))
+		back.Series = append(back.Series, chart.Line("region "+name, i, seconds, backs))
 	}
-	for _, p := range []*plot.Plot{lag, back} {
-		p.Y.Min, p.X.Tick.Marker = 0, plot.TickerFunc(chart.Evenly)
-	}
-	lag.X.Min, lag.X.Max = all[0].seconds, all[len(all)-1].seconds
-	back.X.Min, back.X.Max = lag.X.Min, lag.X.Max
-	return chart.Write(w.o.plot, 7*vg.Centimeter, lag, back)
+	return chart.Write(w.o.plot, lag, back)
 }

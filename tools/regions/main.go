@@ -14,10 +14,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/fbfkv/fbfkv/tools/process"
@@ -42,12 +39,7 @@ func main() {
 	flag.IntVar(&o.rate, "rate", 5000, "operations per second while lag is measured, and during a cut in each region")
 	flag.IntVar(&o.probes, "probes", 300, "how often lag is measured")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := o.run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	process.Main(o.run)
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -85,14 +77,24 @@ func line(name string, v ...any) { fmt.Printf("%-44s %s\n", name, fmt.Sprint(v..
 
 // work lets a server decide operations as fast as it can, for a while.
 func (o *options) work(ctx context.Context, s *server) (b busy, err error) {
-	warm := newLoad("warm", 0)
-	if err := warm.run(ctx, s.Address, o.busy/5); err != nil {
+	warm, l := newLoad(s, 0), newLoad(s, 0)
+	if err := runFor(ctx, warm, o.busy/5); err != nil {
 		return b, err
 	}
-	l := newLoad("busy", 0)
 	cpu, began := s.CPU(), time.Now()
-	err = l.run(ctx, s.Address, o.busy)
-	return busy{float64(l.done.Load()), s.CPU() - cpu, time.Since(began).Seconds(), float64(warm.done.Load())}, err
+	err = runFor(ctx, l, o.busy)
+	return busy{float64(l.Done.Load()), s.CPU() - cpu, time.Since(began).Seconds(), float64(warm.Done.Load())}, err
+}
+
+// newLoad counts on a server, so many operations per second, 0: as fast as they are answered.
+func newLoad(s *server, rate int) *process.Load {
+	return &process.Load{Leaders: []string{s.Address}, Keys: process.Keys(10_000), Clients: 8, Depth: 32, Rate: rate}
+}
+
+func runFor(ctx context.Context, l *process.Load, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return l.Run(ctx)
 }
 
 // alone measures a server that is no region.
@@ -166,9 +168,9 @@ func (w *world) lag(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, failed := newLoad("lag", w.o.rate), make(chan error, 1)
+	l, failed := newLoad(a, w.o.rate), make(chan error, 1)
 	cpuA, cpuB, began := a.CPU(), b.CPU(), time.Now()
-	go func() { failed <- l.run(loading, a.Address, time.Hour) }()
+	go func() { failed <- l.Run(loading) }()
 	var lags []time.Duration
 	for i := range w.o.probes {
 		key := fmt.Sprint("probe", i)
@@ -196,7 +198,7 @@ func (w *world) lag(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ops := float64(l.done.Load())
+	ops := float64(l.Done.Load())
 	line("answers a second, processors of who decides, who takes:",
 		fmt.Sprintf("%.0f, %.2f, %.2f", float64(after.Pulls-before.Pulls)/seconds, cpuA/seconds, cpuB/seconds))
 	line(fmt.Sprintf("lag at %.0f ops/s and a round trip of %v:", ops/seconds, w.o.rtt),

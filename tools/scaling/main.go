@@ -10,11 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fbfkv/fbfkv/tools/process"
 )
@@ -28,24 +29,28 @@ servers, in turn: 1x1, 2x1, ..., and again. TMPDIR says where their data is.
 
 `
 
+const (
+	depth    = 16     // operations of a pipeline for each shard, on average
+	counters = 10_000 // for each shard
+)
+
 // options are the flags.
 type options struct {
 	fbfkv, layouts, plot string
 	slice                float64
 	rounds               int
 	clients, partitions  int
-	apart                bool
 	warmup, duration     time.Duration
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.fbfkv, "fbfkv", "../fbfkv", "the `program`; make build makes it")
-	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each, or single for a server that is no cluster")
+	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each")
 	flag.Float64Var(&o.slice, "slice", 10, "each process' part of one processor, `percent`; 0 for no bound")
 	flag.IntVar(&o.clients, "clients", 256, "how many clients count, each with a connection to each leader")
-	flag.BoolVar(&o.apart, "apart", false, "a client has a pipeline for each shard under way, instead of one for all that waits for the slowest")
-	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; 0: 16 for each shard, or the next power of two")
+	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; "+
+		"0: 16 for each shard, or the next power of two")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each layout is measured")
 	flag.DurationVar(&o.warmup, "warmup", 3*time.Second, "how long each runs before")
 	flag.DurationVar(&o.duration, "duration", 8*time.Second, "how long each is measured")
@@ -55,12 +60,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := o.run(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	process.Main(o.run)
 }
 
 // A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
@@ -70,38 +70,23 @@ const (
 	tries       = 3
 )
 
-// layout is a number of shards of so many nodes each; without shards, one server that is no cluster.
+// layout is a number of shards of so many nodes each.
 type layout struct{ shards, nodes int }
 
 // parseLayouts reads the flag.
 func parseLayouts(text string) (all []layout, err error) {
-	for _, word := range strings.Split(text, ",") {
-		l := layout{nodes: 1}
-		if n, err := fmt.Sscanf(word, "%dx%d", &l.shards, &l.nodes); word != "single" &&
-			(err != nil || n != 2 || l.shards < 1 || l.nodes < 1 || word != fmt.Sprintf("%dx%d", l.shards, l.nodes)) {
-			return nil, fmt.Errorf("-layouts: %q is not SHARDSxNODES or single", word)
-		}
-		if slices.Contains(all, l) {
-			return nil, fmt.Errorf("-layouts: %s is named twice", word)
+	for word := range strings.SplitSeq(text, ",") {
+		var l layout
+		_, err := fmt.Sscanf(word, "%dx%d", &l.shards, &l.nodes)
+		if err != nil || l.shards < 1 || l.nodes < 1 || word != fmt.Sprintf("%dx%d", l.shards, l.nodes) {
+			return nil, fmt.Errorf("-layouts: %q is not SHARDSxNODES", word)
 		}
 		all = append(all, l)
 	}
 	return all, nil
 }
 
-func (l layout) String() string {
-	if l.shards == 0 {
-		return "no cluster"
-	}
-	return count(l.shards, "shard") + " of " + count(l.nodes, "node")
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func (l layout) String() string { return fmt.Sprintf("%d shards of %d nodes", l.shards, l.nodes) }
 
 func (o *options) run(ctx context.Context) error {
 	layouts, err := parseLayouts(o.layouts)
@@ -111,14 +96,14 @@ func (o *options) run(ctx context.Context) error {
 	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
 		return err
 	}
-	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.clients > 3000 || o.duration <= 0 || o.warmup < 0 {
-		return errors.New("-slice is 0, or 5 to 100 percent; -rounds and -duration are above 0, -clients is 1 to 3000, -warmup is not below")
+	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.duration <= 0 {
+		return errors.New("-slice is 0, or 5 to 100 percent; -rounds, -duration and -clients are above 0")
 	}
 	rounds, again := make([][]measured, len(layouts)), 0
 	for round := range o.rounds {
 		for i, l := range layouts {
 			m, err := o.measure(ctx, l)
-			for try := 1; errors.Is(err, errMoved) && try < tries; try++ {
+			for try := 1; errors.Is(err, process.ErrMoved) && try < tries; try++ {
 				again++
 				m, err = o.measure(ctx, l)
 			}
@@ -156,14 +141,7 @@ func (m measured) String() string {
 
 // measure measures new servers once.
 func (o *options) measure(ctx context.Context, l layout) (m measured, err error) {
-	var all []*process.Process
-	if l.shards == 0 {
-		var p *process.Process
-		p, err = process.FBFKV(ctx, o.fbfkv, "--appendfsync", "always")
-		all = append(all, p)
-	} else {
-		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout)
-	}
+	all, err := process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout)
 	if err != nil {
 		return m, err
 	}
@@ -176,12 +154,12 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 			err = errors.Join(err, s.close())
 		}
 	}()
-	counting, err := newLoad(ctx, all[0].Address, l.shards == 0, o.apart)
+	counting, err := o.newLoad(ctx, all[0].Address)
 	if err != nil {
 		return m, err
 	}
-	if len(counting.leaders) != max(1, l.shards) {
-		return m, fmt.Errorf("%d nodes lead", len(counting.leaders))
+	if len(counting.Leaders) != l.shards {
+		return m, fmt.Errorf("%d nodes lead", len(counting.Leaders))
 	}
 	for _, p := range all {
 		if o.slice == 0 {
@@ -194,21 +172,41 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 		bounds = append(bounds, s)
 	}
 	running, stop := context.WithCancel(ctx)
-	wait := counting.start(running, o.clients)
-	sleep(ctx, o.warmup)
+	ended := make(chan error, 1)
+	go func() { ended <- counting.Run(running) }()
+	process.Sleep(ctx, o.warmup)
 	before := look(all, counting)
-	sleep(ctx, o.duration)
-	m = look(all, counting).since(before, all, counting.leaders)
+	process.Sleep(ctx, o.duration)
+	m = look(all, counting).since(before, all, counting.Leaders)
 	stop()
-	return m, errors.Join(wait(), ctx.Err())
+	return m, errors.Join(<-ended, ctx.Err())
 }
 
-// sleep waits, unless the program is to end.
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+// newLoad finds out who leads what.
+func (o *options) newLoad(ctx context.Context, address string) (*process.Load, error) {
+	ranges, err := process.Slots(ctx, address)
+	if err != nil {
+		return nil, err
 	}
+	l := &process.Load{Leaders: process.Leaders(ranges), Clients: o.clients, Depth: depth}
+	var owner [16384]int
+	for _, r := range ranges {
+		for slot := r.Start; slot <= r.End; slot++ {
+			owner[slot] = slices.Index(l.Leaders, r.Nodes[0].Addr)
+		}
+	}
+	c := redis.NewClient(&redis.Options{Addr: address, DisableIdentity: true})
+	defer c.Close()
+	l.Keys = process.Keys(counters * len(l.Leaders))
+	asked := c.Pipeline()
+	for _, k := range l.Keys {
+		asked.ClusterKeySlot(ctx, k.Name)
+	}
+	answers, err := asked.Exec(ctx)
+	for i, a := range answers {
+		l.Keys[i].Leader = owner[a.(*redis.IntCmd).Val()]
+	}
+	return l, err
 }
 
 // moment is what counters of the system say.
@@ -219,8 +217,8 @@ type moment struct {
 	clients, idle float64
 }
 
-func look(all []*process.Process, l *load) (m moment) {
-	m = moment{at: time.Now(), done: l.done.Load()}
+func look(all []*process.Process, l *process.Load) (m moment) {
+	m = moment{at: time.Now(), done: l.Done.Load()}
 	for _, p := range all {
 		m.servers = append(m.servers, p.CPU())
 	}

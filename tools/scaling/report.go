@@ -3,13 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/fbfkv/fbfkv/tools/chart"
 )
@@ -40,7 +34,7 @@ type scale struct{ ratio, lowest, highest float64 }
 
 func scaleOf(i int, layouts []layout, rounds [][]measured) (s scale) {
 	one := slices.Index(layouts, layout{1, layouts[i].nodes})
-	if one < 0 || layouts[i].shards == 0 {
+	if one < 0 {
 		return s
 	}
 	var single []float64
@@ -71,10 +65,7 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 		every = append(every, rounds[i]...)
 		fmt.Fprintf(&b, " %.1f | %.1f to %.1f |\n", median(of(rounds[i], func(m measured) float64 { return m.cpu })), slices.Min(leaders), slices.Max(leaders))
 	}
-	fmt.Fprintf(&b, "\nThe goal is at least %g of n times. ", goal)
-	if slice > 0 {
-		fmt.Fprintf(&b, "Each process had %g %% of a processor. ", slice)
-	}
+	fmt.Fprintf(&b, "\nThe goal is at least %g of n times. Each process had %g %% of a processor. ", goal, slice)
 	clients, idle := of(every, func(m measured) float64 { return m.clients }), of(every, func(m measured) float64 { return m.idle })
 	loads := of(every, func(m measured) float64 { return m.load })
 	fmt.Fprintf(&b, "The clients used %.0f to %.0f %% of one; %.0f to %.0f %% were idle. Load average %.1f to %.1f.\n",
@@ -84,71 +75,23 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 
 // plotScaling draws each round's throughput over the number of shards, and what n times one shard would be.
 func plotScaling(path string, layouts []layout, rounds [][]measured, slice float64) error {
-	p := chart.New()
-	p.Title.Text = "Throughput of shards; every process has an equal slice of a processor"
-	p.X.Label.Text, p.Y.Label.Text = "shards", "operations per second (thousands)"
-	if slice > 0 {
-		p.Title.Text = fmt.Sprintf("Throughput of shards; every process has %g %% of a processor", slice)
-	}
-	most := 1
-	for _, nodes := range []int{1, 2, 3, 5} {
-		var medians, single plotter.XYs
+	p := chart.Panel{Title: fmt.Sprintf("Throughput of shards; every process has %g %% of a processor", slice),
+		X: chart.Axis{Label: "shards"}, Y: chart.Axis{Label: "operations per second (thousands)"}}
+	for color, nodes := range []int{1, 3} {
+		var x, y, ideal, singleX, single []float64
 		for i, l := range layouts {
-			if l.shards == 0 || l.nodes != nodes {
+			if l.nodes != nodes {
 				continue
 			}
-			most = max(most, l.shards)
-			medians = append(medians, plotter.XY{X: float64(l.shards), Y: median(of(rounds[i], rate)) / 1000})
+			x, y = append(x, float64(l.shards)), append(y, median(of(rounds[i], rate))/1000)
+			ideal = append(ideal, y[0]/x[0]*x[len(x)-1])
 			for _, m := range rounds[i] {
-				single = append(single, plotter.XY{X: float64(l.shards), Y: m.rate / 1000})
+				singleX, single = append(singleX, float64(l.shards)), append(single, m.rate/1000)
 			}
 		}
-		if err := addLine(p, nodes, medians, single); err != nil {
-			return err
-		}
+		name := fmt.Sprintf("shards of %d nodes: ", nodes)
+		p.Series = append(p.Series, chart.Line(name+"the median", color, x, y),
+			chart.Dots(name+"single rounds", color, singleX, single), chart.Dashed("n times one shard", color, x, ideal))
 	}
-	p.Y.Min, p.Y.Max = 0, p.Y.Max*1.3 // room for the legend
-	p.X.Min, p.X.Max = 0.8, float64(most)+0.2
-	p.X.Tick.Marker = plot.TickerFunc(func(float64, float64) (ticks []plot.Tick) {
-		for n := range most {
-			ticks = append(ticks, plot.Tick{Value: float64(n + 1), Label: strconv.Itoa(n + 1)})
-		}
-		return ticks
-	})
-	p.Y.Tick.Marker = plot.TickerFunc(chart.Evenly)
-	return chart.Write(path, 11*vg.Centimeter, p)
-}
-
-// addLine adds shards of so many nodes.
-func addLine(p *plot.Plot, nodes int, medians, single plotter.XYs) error {
-	if len(medians) == 0 {
-		return nil
-	}
-	tint := chart.Colors[nodes/2%len(chart.Colors)]
-	slices.SortFunc(medians, func(a, b plotter.XY) int { return int(a.X - b.X) })
-	line, err := plotter.NewLine(medians)
-	if err != nil {
-		return err
-	}
-	marks, err := plotter.NewScatter(single)
-	if err != nil {
-		return err
-	}
-	line.Color, line.Width = tint, vg.Points(1.6)
-	marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.6), Shape: chart.Shapes[nodes/2%2]}
-	p.Add(line, marks)
-	p.Legend.Add("  shards of "+count(nodes, "node")+": the median and each round", line, marks)
-	if medians[0].X != 1 {
-		return nil
-	}
-	last := medians[len(medians)-1].X
-	ideal, err := plotter.NewLine(plotter.XYs{medians[0], {X: last, Y: last * medians[0].Y}})
-	if err != nil {
-		return err
-	}
-	ideal.Width, ideal.Dashes = vg.Points(1), []vg.Length{vg.Points(4), vg.Points(4)}
-	ideal.Color = tint
-	p.Add(ideal)
-	p.Legend.Add("  the same: n times one shard", ideal)
-	return nil
+	return chart.Write(path, p)
 }
