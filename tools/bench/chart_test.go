@@ -12,17 +12,13 @@ import (
 // TestPlot draws latencies over time, of a run against a small server.
 func TestPlot(t *testing.T) {
 	s := newCounterServer(t)
-	dir := t.TempDir()
-	svg := filepath.Join(dir, "l.svg")
-	if out, err := runCommand(t, s.Addr().String(), "--duration", "400ms", "--interval", "100ms", "--plot", svg); err != nil {
+	svg := filepath.Join(t.TempDir(), "l.svg")
+	if out, err := runCommand(t, s.Addr().String(), "--duration", "2100ms", "--plot", svg); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	b, err := os.ReadFile(svg)
 	if err != nil || !strings.Contains(string(b), "<svg") || !strings.Contains(string(b), "p99.9") {
 		t.Errorf("%v: %.200s", err, b)
-	}
-	if _, err := runCommand(t, s.Addr().String(), "--duration", "50ms", "--plot", filepath.Join(dir, "l.doc")); err == nil {
-		t.Error("an unknown format was drawn")
 	}
 }
 

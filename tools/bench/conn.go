@@ -1,5 +1,7 @@
 package main
 
+import "net"
+
 // conn is the pipeline of one connection. How bytes travel is the loops'
 // business: they write what compose returns, and give what they read to
 // received.
@@ -21,7 +23,10 @@ type conn struct {
 	in      []byte
 	inBytes int // read and not yet scanned
 
-	link // how bytes travel
+	net     net.Conn // until the loop has taken it over
+	fd      int      // of the loop; -1 without a connection
+	unsent  []byte   // what the system did not take yet
+	waiting bool     // for the system to take more
 }
 
 func newConn(w *worker, number int, o *options, f *frame, left int64) *conn {
@@ -115,7 +120,7 @@ func (c *conn) received(n int, now int64) (bool, error) {
 	c.inBytes = copy(c.in, b)
 	if k := c.answered - before; k > 0 {
 		c.w.inFlight -= k
-		c.w.recorder.done.Add(int64(k))
+		c.w.recorder.done += int64(k)
 		if good < k {
 			c.w.recorder.error(now)
 		}

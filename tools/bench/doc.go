@@ -12,7 +12,7 @@
 //	stream     which key and id comes next        (stream.go, keys.go, opid.go)
 //	conn       one connection's pipeline          (conn.go, reply.go)
 //	worker     all connections                    (worker.go, again.go)
-//	loops      epoll (epoll_linux.go), or a goroutine per connection (blocking.go)
+//	loop       one thread with epoll              (epoll_linux.go)
 //	recorder   latencies, in total and over time  (record.go)
 //	verify     counters against acknowledgements  (verify.go)
 //

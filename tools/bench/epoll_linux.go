@@ -14,6 +14,12 @@ import (
 	"github.com/fbfkv/fbfkv/server/rawio"
 )
 
+// The longest time between two looks at the clock, ms.
+const (
+	waitBusy = 100
+	waitIdle = 5
+)
+
 // epollLoop serves a worker's connections on one thread: wait for replies, read
 // them, write the next batch. It needs one read and one write per batch, half
 // of what a goroutine per connection costs.
@@ -39,6 +45,8 @@ type revival struct {
 func serveEpoll(ctx context.Context, w *worker, t *Target) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	// The thread waits in the kernel without giving up its P (epollwait_linux.go): the rest of the program needs another.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2)))
 	l := &epollLoop{w: w, target: t, ctx: ctx, revived: make(chan revival, len(w.conns))}
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll: %w", err)

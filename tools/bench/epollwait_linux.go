@@ -10,8 +10,6 @@ import (
 // The epoll loop's system calls do without Go's scheduler. Told of each, it would
 // look after a thread that waits for replies by a timer of some 80 µs, on the
 // processor where the server is at work: a tenth of that one at pipeline 1.
-//
-// A thread that waits in the kernel keeps its P for that; see keepProcessors.
 
 // epollWait is epoll_wait(2), with its timeout in ms.
 func epollWait(epoll int, events []unix.EpollEvent, timeout int) (int, syscall.Errno) {

@@ -65,8 +65,8 @@ func (r *Result) Err() error {
 		return nil
 	}
 	err := v.Err()
-	if r.refused > 0 {
-		err = errors.Join(err, fmt.Errorf("not verified: %d operations were refused: %s", r.refused, r.FirstError))
+	if r.tally.refused > 0 {
+		err = errors.Join(err, fmt.Errorf("not verified: %d operations were refused: %s", r.tally.refused, r.FirstError))
 	}
 	return err
 }

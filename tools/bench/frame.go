@@ -30,6 +30,14 @@ func (e *encoder) arg(s string) {
 	e.bytes = append(append(e.bytes, s...), "\r\n"...)
 }
 
+// command appends a whole request.
+func (e *encoder) command(words ...string) {
+	e.begin(len(words))
+	for _, w := range words {
+		e.arg(w)
+	}
+}
+
 // key appends the counter's key, with zeros for its digits.
 func (e *encoder) key() {
 	e.arg(keyName(e.prefix, 0, e.digits))

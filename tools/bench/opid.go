@@ -1,9 +1,6 @@
 package main
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 // idFormat is how opids are written.
 type idFormat uint8
@@ -15,17 +12,6 @@ const (
 	// digits, a hyphen and 12 decimal ones. The same seed gives the same ids.
 	clientSeq
 )
-
-// parseIDFormat reads the name of a format.
-func parseIDFormat(name string) (idFormat, error) {
-	switch name {
-	case "uuidv7":
-		return uuidv7, nil
-	case "client-seq":
-		return clientSeq, nil
-	}
-	return 0, fmt.Errorf("--ids: %q is not uuidv7 or client-seq", name)
-}
 
 const maxIDLen = 36
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -11,57 +10,43 @@ import (
 	"github.com/fbfkv/fbfkv/tools/process"
 )
 
-// outcome is what of bench --json these tests look at.
-type outcome struct {
-	Operations int64
-	Errors     map[string]int64
-	Verified   struct{ Acknowledged, Wrong int64 }
-}
-
-// mustLoad runs bench, and expects every operation counted once.
-func mustLoad(t *testing.T, args ...string) {
+// mustLoad sends a load, and expects every operation counted once.
+func mustLoad(t *testing.T, o options) {
 	t.Helper()
-	out, err := runCommand(t, append(args, "--connections", "10", "--verify", "--json")...)
+	o.Connections, o.Verify = 10, true
+	r, err := send(t.Context(), o)
 	if err != nil {
-		t.Fatalf("%v: %v: %s", args, err, out)
-	}
-	var r outcome
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
 	if r.Operations == 0 || r.Verified.Acknowledged == 0 || r.Verified.Wrong != 0 || len(r.Errors) > 0 {
-		t.Errorf("%v: %+v", args, r)
+		t.Errorf("%s: %+v", o.Workload, r)
 	}
 }
 
-// TestRealServer loads an fbfkv with each workload, and finds every operation counted
-// once, also while the server is killed and started again.
+// TestRealServer loads an fbfkv, and finds every operation counted once, also while the server is killed and started again.
 func TestRealServer(t *testing.T) {
 	p, err := process.FBFKV(t.Context(), fbfkv, "--appendfsync", "everysec")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	for _, args := range [][]string{
-		{"--workload", "cincrby", "--keys", "uniform:1000", "--pipeline", "16"},
-		{"--workload", "incrby", "--rate", "5000"},
-	} {
-		mustLoad(t, append(args, p.Address, "--duration", "1s")...)
-	}
-	for _, loop := range loops {
-		over := make(chan error)
-		go func() {
-			err := underway(t.Context(), p)
-			p.Kill()
-			over <- errors.Join(err, p.Run(t.Context()))
-		}()
-		o := defaultOptions()
-		o.Target.URL, o.Duration, o.Pipeline, o.KeyPrefix, o.Connections = p.Address, 1500*time.Millisecond, 16, loop, 10
-		o.Verify, o.blocking = true, loop == blocking
-		r, err := send(t.Context(), o)
-		if err = errors.Join(err, <-over); err != nil || r.Err() != nil || r.Reconnects == 0 {
-			t.Errorf("%s: %v, %+v", loop, err, r)
-		}
+	o := defaultOptions()
+	o.Target.URL, o.Pipeline, o.Duration = p.Address, 16, time.Second
+	mustLoad(t, o)
+	o.Workload, o.Rate = "incrby", 5000
+	mustLoad(t, o)
+	over := make(chan error)
+	go func() {
+		err := underway(t.Context(), p)
+		p.Kill()
+		over <- errors.Join(err, p.Run(t.Context()))
+	}()
+	o = defaultOptions()
+	o.Target.URL, o.Duration, o.Pipeline, o.KeyPrefix, o.Connections = p.Address, 1500*time.Millisecond, 16, "killed", 10
+	o.Verify = true
+	r, err := send(t.Context(), o)
+	if err = errors.Join(err, <-over); err != nil || r.Err() != nil || r.reconnects == 0 {
+		t.Errorf("%v, %+v", err, r)
 	}
 }
 
@@ -89,7 +74,10 @@ func TestRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, workload := range []string{"lua", "incrby"} {
-		mustLoad(t, "redis://:secret@"+p.Address, "--workload", workload, "--pipeline", "4", "--count", "2000", "--key-prefix", workload+":")
+		o := defaultOptions()
+		o.Target.URL, o.Workload, o.Pipeline, o.KeyPrefix = "redis://:secret@"+p.Address, workload, 4, workload+":"
+		o.Count, o.Duration = 2000, 0
+		mustLoad(t, o)
 	}
 	if out, err := runCommand(t, "redis://:wrong@"+p.Address, "--duration", "100ms"); err == nil {
 		t.Errorf("a wrong password was good enough: %s", out)

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"sync/atomic"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
-)
+import "github.com/HdrHistogram/hdrhistogram-go"
 
 // The range and resolution of recorded latencies, ns and decimal digits.
 const (
@@ -25,8 +21,8 @@ type recorder struct {
 	now       *hdrhistogram.Histogram
 	total     *hdrhistogram.Histogram
 	series    []moment
-	last      int64        // when the last operation was answered
-	done      atomic.Int64 // operations answered, also while warming up and with an error
+	last      int64 // when the last operation was answered
+	done      int64 // operations answered, also while warming up and with an error
 }
 
 // moment is one interval of the run. Latencies are in seconds.
@@ -73,14 +69,7 @@ func (r *recorder) flush() {
 }
 
 // latency is a summary of latencies in seconds.
-type latency struct {
-	Mean float64 `json:"mean"`
-	P50  float64 `json:"p50"`
-	P95  float64 `json:"p95"`
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p99.9"`
-	Max  float64 `json:"max"`
-}
+type latency struct{ Mean, P50, P95, P99, P999, Max float64 }
 
 func latencyOf(h *hdrhistogram.Histogram) latency {
 	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e9 }

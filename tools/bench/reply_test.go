@@ -77,7 +77,7 @@ func TestReceived(t *testing.T) {
 		for _, n := range w.acked {
 			acked += n
 		}
-		if acked != 15 || w.inFlight != 0 || w.tally.errors["OOM"] != 1 || w.retry.empty() || w.recorder.done.Load() != 16 {
+		if acked != 15 || w.inFlight != 0 || w.tally.errors["OOM"] != 1 || w.retry.empty() || w.recorder.done != 16 {
 			t.Fatalf("pieces of %d: %d acknowledged, %d in flight, errors %v", size, acked, w.inFlight, w.tally.errors)
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -18,21 +17,18 @@ const showSteal = 0.03
 // print writes the result for people.
 func (r *Result) print(out io.Writer) {
 	fmt.Fprintf(out, "%s  %s  %d connections, pipeline %d, keys %s\n", r.Workload, r.Target, r.Connections, r.Pipeline, r.Keys)
-	if r.Interrupted {
-		fmt.Fprintf(out, "  interrupted: the figures are of the %.2f s until then; nothing is verified\n", r.Seconds)
-	}
 	fmt.Fprintf(out, "  throughput  %s operations/s  (%d in %.2f s; the generator used %.2f s of CPU)\n",
 		thousands(r.Throughput), r.Operations, r.Seconds, r.CPU)
 	if l := r.Latency; r.Operations > 0 {
 		fmt.Fprintf(out, "  latency     p50 %s  p95 %s  p99 %s  p99.9 %s  max %s\n",
 			short(l.P50), short(l.P95), short(l.P99), short(l.P999), short(l.Max))
 	}
-	if r.Duplicates > 0 {
-		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.Duplicates, 100*float64(r.Duplicates)/float64(max(r.Sent, 1)))
+	if r.duplicates > 0 {
+		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.duplicates, 100*float64(r.duplicates)/float64(max(r.Sent, 1)))
 	}
 	r.printErrors(out)
-	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
-		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
+	if r.reconnects > 0 || r.retried > 0 || r.unknown > 0 {
+		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.reconnects, r.retried, r.unknown)
 	}
 	if r.Steal > showSteal {
 		fmt.Fprintf(out, "  disturbed   the hypervisor gave %.0f%% of this machine's processor time to others\n", 100*r.Steal)
@@ -77,13 +73,6 @@ func thousands(x float64) string {
 		s = s[:i] + " " + s[i:]
 	}
 	return s
-}
-
-// printJSON writes any result for programs.
-func printJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }

@@ -11,7 +11,7 @@ import (
 type row struct {
 	name   string
 	fsync  string // appendfsync of both servers; "" for everysec
-	via    string // how requests come: "" by this program, "tls" by it over TLS, or "redis-benchmark"
+	via    string // how requests come: "" by this program, "redis-benchmark" by that, or "tls" by it over TLS
 	ours   load
 	peer   load
 	figure string // of both; "" for throughput, p99, or processor: the server's time for an operation
@@ -162,14 +162,14 @@ func (r *row) together() string {
 
 // choose returns the rows that are asked for by the beginnings of their names; if none
 // are, all, the slow ones only if all is set.
-func choose(asked []string, all bool) (chosen []row, err error) {
+func choose(text string, all bool) (chosen []row, err error) {
+	var asked []string
+	if text != "" {
+		asked = strings.Split(text, ",")
+	}
 	for _, name := range asked {
 		if !slices.ContainsFunc(rows, func(r row) bool { return begins(r.name, name) }) {
-			var names []string
-			for _, r := range rows {
-				names = append(names, r.name)
-			}
-			return nil, fmt.Errorf("--rows: no row begins with %q; there are %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("--rows: no row begins with %q; tools/bench/rows.go has all", name)
 		}
 	}
 	for _, r := range rows {

@@ -3,84 +3,73 @@ package main
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 )
 
 // Result is what a run measured. Latencies are in seconds.
 type Result struct {
-	Target      string  `json:"target"`
-	Workload    string  `json:"workload"`
-	Connections int     `json:"connections"`
-	Pipeline    int     `json:"pipeline"`
-	Keys        string  `json:"keys"`
-	IDs         string  `json:"ids"`
-	Rate        float64 `json:"rate,omitempty"` // operations per second that were to be sent
-	Seed        uint64  `json:"seed"`
+	Target      string
+	Workload    string
+	Connections int
+	Pipeline    int
+	Keys        string
 
-	Seconds    float64          `json:"seconds"`
-	Operations int64            `json:"operations"` // answered while measuring, without error replies
-	Sent       int64            `json:"sent"`       // answered in all, warm-up, end and error replies included
-	Throughput float64          `json:"throughput"` // operations per second, without error replies
-	Latency    latency          `json:"latency"`    // of the same
-	Duplicates int64            `json:"duplicates,omitempty"`
-	Errors     map[string]int64 `json:"errors,omitempty"`      // error replies in all, by their first word
-	FirstError string           `json:"first_error,omitempty"` // its text
-	Retried    int64            `json:"retried,omitempty"`
-	Unknown    int64            `json:"unknown,omitempty"`
-	Reconnects int64            `json:"reconnects,omitempty"`
-	CPU        float64          `json:"generator_cpu_seconds"`
-	ServerCPU  float64          `json:"server_cpu_micros,omitempty"` // for each operation, or item of a sketch
-	Steal      float64          `json:"steal,omitempty"`             // share of this machine's processor time that the hypervisor gave to others
-	// Interrupted says that the load was ended early: the figures are of the time until then.
-	Interrupted bool          `json:"interrupted,omitempty"`
-	Verified    *Verification `json:"verified,omitempty"`
-
-	Series  []moment `json:"-"` // latencies over time
-	refused int64    // error replies after which an operation is not sent again
+	Seconds    float64
+	Operations int64            // answered while measuring, without error replies
+	Sent       int64            // answered in all, warm-up, end and error replies included
+	Throughput float64          // operations per second, without error replies
+	Latency    latency          // of the same
+	Series     []moment         // latencies over time
+	Errors     map[string]int64 // error replies in all, by their first word
+	FirstError string           // its text
+	tally
+	CPU       float64 // of the generator, seconds
+	ServerCPU float64 // for each operation, or item of a sketch, µs
+	Steal     float64 // share of this machine's processor time that the hypervisor gave to others
+	Verified  *Verification
 }
 
-// send sends the load and returns what it measured. If that is interrupted, it
-// returns what was measured until then, if anything, and errInterrupted.
+// send sends the load and returns what it measured.
 func send(ctx context.Context, o options) (*Result, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
 	r, before, err := newRun(ctx, &o)
-	if ctx.Err() != nil {
-		return nil, errInterrupted
-	}
 	if err != nil {
 		return nil, err
 	}
 	cpu := cpuSeconds()
 	stolen := watchSteal()
-	err = r.serve(ctx)
-	if err != nil && err != errInterrupted {
+	if err := r.serve(ctx); err != nil {
 		return nil, err
 	}
 	res := r.result()
 	res.CPU = cpuSeconds() - cpu
 	res.Steal = stolen()
-	res.Interrupted = err != nil
-	if res.Interrupted && res.Operations+res.errorReplies() == 0 {
-		return nil, err
-	}
-	if o.Verify && err == nil {
-		if res.Verified, err = verify(ctx, &o, before, r.worker); err != nil && ctx.Err() != nil {
-			err, res.Interrupted = errInterrupted, true
-		}
+	if o.Verify {
+		res.Verified, err = verify(ctx, &o, before, r.worker)
 	}
 	return res, err
 }
 
+// cpuSeconds is the processor time this process has used, user and system.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
 // newRun makes everything ready that is not measured. If the run is to be verified,
 // it also returns the counters as they are.
-func newRun(ctx context.Context, o *options) (*run, *counters, error) {
+func newRun(ctx context.Context, o *options) (*run, []int64, error) {
 	f, err := o.frame(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	var before *counters
+	var before []int64
 	if o.Verify {
 		if before, err = readCounters(ctx, o); err != nil {
 			return nil, nil, err
@@ -98,13 +87,13 @@ func (o *options) frame(ctx context.Context) (*frame, error) {
 	c := o.Target.client()
 	defer c.Close()
 	if err := c.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("%s does not answer PING: %w", o.Target.address, err)
+		return nil, fmt.Errorf("%s does not answer PING: %w", o.Target.Addr, err)
 	}
-	s := setup{prefix: o.KeyPrefix, window: o.Window}
+	s := setup{prefix: o.KeyPrefix}
 	if p := o.workload.prepare; p != nil {
 		var err error
 		if s.script, err = p(ctx, c); err != nil {
-			return nil, fmt.Errorf("%s cannot run the workload %s: %w", o.Target.address, o.Workload, err)
+			return nil, fmt.Errorf("%s cannot run the workload %s: %w", o.Target.Addr, o.Workload, err)
 		}
 	}
 	e := &encoder{frame: frame{digits: digitsFor(o.keys.count()), idLen: o.format.length()}, prefix: o.KeyPrefix}
@@ -156,12 +145,6 @@ func (r *run) close() {
 func (r *run) serve(ctx context.Context) error {
 	o, w := r.o, r.worker
 	start := int64(time.Since(r.base))
-	serve := loop(serveEpoll)
-	if o.Target.tls != nil || o.blocking {
-		serve = serveBlocking
-	} else {
-		defer keepProcessors()()
-	}
 	w.recorder = newRecorder(start+int64(o.Warmup), int64(o.Interval))
 	if o.Duration > 0 {
 		w.end = w.recorder.began + int64(o.Duration)
@@ -169,47 +152,18 @@ func (r *run) serve(ctx context.Context) error {
 	if o.Rate > 0 {
 		w.schedule = schedule{start: start, interval: 1e9 / o.Rate}
 	}
-	over := make(chan struct{})
-	go r.watch(over)
-	err := serve(ctx, w, &o.Target)
-	close(over)
+	err := serveEpoll(ctx, w, &o.Target)
 	w.recorder.flush()
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
 	return err
-}
-
-// soFar is how far a run is.
-type soFar struct {
-	done    int64 // operations answered
-	elapsed time.Duration
-}
-
-// watch reports progress until over is closed.
-func (r *run) watch(over <-chan struct{}) {
-	if r.o.progress == nil {
-		return
-	}
-	for {
-		select {
-		case <-over:
-			return
-		case <-time.After(progressPeriod):
-		}
-		r.o.progress(soFar{done: r.worker.recorder.done.Load(), elapsed: time.Since(r.base)})
-	}
 }
 
 // result is what the worker saw.
 func (r *run) result() *Result {
 	o, m, t := r.o, r.worker.recorder, &r.worker.tally
 	res := &Result{
-		Target: o.Target.address, Workload: o.Workload, Connections: o.Connections, Pipeline: o.Pipeline,
-		Keys: o.Keys, IDs: o.IDs, Rate: o.Rate, Seed: o.Seed,
-		Operations: m.total.TotalCount(), Sent: m.done.Load(), Latency: latencyOf(m.total), Series: m.series,
-		Duplicates: t.duplicates, Errors: t.errors, FirstError: t.first.text, refused: t.refused,
-		Retried: t.retried, Unknown: t.unknown, Reconnects: t.reconnects,
+		Target: o.Target.Addr, Workload: o.Workload, Connections: o.Connections, Pipeline: o.Pipeline, Keys: o.Keys,
+		Operations: m.total.TotalCount(), Sent: m.done, Latency: latencyOf(m.total), Series: m.series,
+		Errors: t.errors, FirstError: t.first.text, tally: *t,
 	}
 	if res.Seconds = float64(m.last-m.began) / 1e9; res.Seconds > 0 {
 		res.Throughput = float64(res.Operations) / res.Seconds

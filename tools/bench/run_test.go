@@ -121,11 +121,6 @@ func (s *counterServer) count() int64 {
 	return s.calls
 }
 
-// loops are both ways to serve connections.
-var loops = []string{"epoll", blocking}
-
-const blocking = "a goroutine for each"
-
 // quick are options for a short run against a server of the test's.
 func quick(s *counterServer, workload string) options {
 	o := defaultOptions()
@@ -168,22 +163,18 @@ func TestVerify(t *testing.T) {
 			return 1
 		}, 0, 2},
 	}
-	for _, loop := range loops {
-		for _, workload := range []string{"cincrby", "incrby"} {
-			for _, tt := range tests {
-				s := newCounterServer(t)
-				s.apply = tt.apply
-				s.values["bench:07"] = 1000 // what was there before counts for nothing
-				o := quick(s, workload)
-				o.blocking = loop == blocking
-				r := mustRun(t, o)
-				v := r.Verified
-				if r.Sent != 4000 || v.Acknowledged != 4000 || v.Over != tt.over || v.Under != tt.under {
-					t.Errorf("%s %s %s: sent %d, %+v", loop, workload, tt.name, r.Sent, v)
-				}
-				if err := v.Err(); (err != nil) != (tt.over+tt.under > 0) {
-					t.Errorf("%s %s %s: %v", loop, workload, tt.name, err)
-				}
+	for _, workload := range []string{"cincrby", "incrby"} {
+		for _, tt := range tests {
+			s := newCounterServer(t)
+			s.apply = tt.apply
+			s.values["bench:07"] = 1000 // what was there before counts for nothing
+			r := mustRun(t, quick(s, workload))
+			v := r.Verified
+			if r.Sent != 4000 || v.Acknowledged != 4000 || v.Over != tt.over || v.Under != tt.under {
+				t.Errorf("%s %s: sent %d, %+v", workload, tt.name, r.Sent, v)
+			}
+			if err := v.Err(); (err != nil) != (tt.over+tt.under > 0) {
+				t.Errorf("%s %s: %v", workload, tt.name, err)
 			}
 		}
 	}
@@ -202,23 +193,17 @@ func TestUnknownOutcomes(t *testing.T) {
 		}
 		return usual
 	}
-	for _, loop := range loops {
-		s := newCounterServer(t)
-		s.reply = faults
-		o := quick(s, "cincrby")
-		o.blocking = loop == blocking
-		r := mustRun(t, o)
-		if r.Reconnects == 0 || r.Retried == 0 || r.Unknown != 0 || r.Verified.Acknowledged != 4000 || r.Verified.Wrong != 0 {
-			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
-		}
-		s = newCounterServer(t)
-		s.reply = faults
-		o = quick(s, "incrby")
-		o.blocking = loop == blocking
-		r = mustRun(t, o)
-		if r.Unknown == 0 || r.Verified.Acknowledged+r.Unknown != 4000 || r.Verified.Wrong != 0 {
-			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
-		}
+	s := newCounterServer(t)
+	s.reply = faults
+	r := mustRun(t, quick(s, "cincrby"))
+	if r.reconnects == 0 || r.retried == 0 || r.unknown != 0 || r.Verified.Acknowledged != 4000 || r.Verified.Wrong != 0 {
+		t.Errorf("%+v, %+v", r, r.Verified)
+	}
+	s = newCounterServer(t)
+	s.reply = faults
+	r = mustRun(t, quick(s, "incrby"))
+	if r.unknown == 0 || r.Verified.Acknowledged+r.unknown != 4000 || r.Verified.Wrong != 0 {
+		t.Errorf("%+v, %+v", r, r.Verified)
 	}
 }
 
@@ -227,7 +212,7 @@ func TestUnknownOutcomes(t *testing.T) {
 func TestRetry(t *testing.T) {
 	s := newCounterServer(t)
 	o := quick(s, "cincrby")
-	o.IDs, o.Seed = "client-seq", 77
+	o.format, o.Seed = clientSeq, 77
 	mustRun(t, o)
 	for _, tt := range []struct {
 		share float64
@@ -235,10 +220,10 @@ func TestRetry(t *testing.T) {
 	}{{1, 4000}, {0.1, 400}} {
 		before := len(s.seen)
 		o = quick(s, "cincrby")
-		o.IDs, o.RetryShare, o.Again = "client-seq", tt.share, "77:4000"
+		o.format, o.RetryShare, o.again = clientSeq, tt.share, again{77, 1000}
 		r := mustRun(t, o)
-		if r.Duplicates > tt.want || r.Duplicates < tt.want-4 || int64(len(s.seen)-before) != 4000-r.Duplicates || r.Verified.Wrong != 0 {
-			t.Errorf("share %v of an earlier run: %d duplicates, %d new operations, %+v", tt.share, r.Duplicates, len(s.seen)-before, r.Verified)
+		if r.duplicates > tt.want || r.duplicates < tt.want-4 || int64(len(s.seen)-before) != 4000-r.duplicates || r.Verified.Wrong != 0 {
+			t.Errorf("share %v of an earlier run: %d duplicates, %d new operations, %+v", tt.share, r.duplicates, len(s.seen)-before, r.Verified)
 		}
 	}
 }
@@ -246,7 +231,7 @@ func TestRetry(t *testing.T) {
 // TestOpenLoop charges a stall of the server to every operation that was due
 // during it.
 func TestOpenLoop(t *testing.T) {
-	stalled := func(loop string) *Result {
+	stalled := func() *Result {
 		s := newCounterServer(t)
 		s.reply = func(n int64, usual string) string {
 			if n == 500 {
@@ -255,63 +240,48 @@ func TestOpenLoop(t *testing.T) {
 			return usual
 		}
 		o := quick(s, "cincrby")
-		o.blocking = loop == blocking
 		o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = 0, time.Second, 2000, 4, 100*time.Millisecond
 		return mustRun(t, o)
 	}
-	for _, loop := range loops {
-		r := stalled(loop)
-		for again := 10; again > 0 && (r.Throughput < 1600 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1); again-- {
-			r = stalled(loop) // a busy machine stalls, too
-		}
-		if r.Throughput < 1600 || r.Throughput > 2050 {
-			t.Errorf("%s: %.0f operations per second, want 2000", loop, r.Throughput)
-		}
-		// 600 of 2000 operations fell due during the stall.
-		if r.Latency.P95 < 0.150 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1 {
-			t.Errorf("%s: %+v", loop, r.Latency)
-		}
-		if len(r.Series) < 9 {
-			t.Errorf("%s: %d intervals", loop, len(r.Series))
-		}
+	r := stalled()
+	for again := 10; again > 0 && (r.Throughput < 1600 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1); again-- {
+		r = stalled() // a busy machine stalls, too
+	}
+	// 600 of 2000 operations fell due during the stall.
+	if r.Throughput < 1600 || r.Throughput > 2050 || r.Latency.P95 < 0.150 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1 {
+		t.Errorf("%.0f operations per second, want 2000: %+v", r.Throughput, r.Latency)
+	}
+	if len(r.Series) < 9 {
+		t.Errorf("%d intervals", len(r.Series))
 	}
 }
 
 // TestGone ends with an error, in time, if the server goes away for good.
 func TestGone(t *testing.T) {
-	for _, loop := range loops {
-		s := newCounterServer(t)
-		s.reply = func(n int64, usual string) string {
-			if n < 1000 {
-				return usual
-			}
-			s.Close()
-			return ""
+	s := newCounterServer(t)
+	s.reply = func(n int64, usual string) string {
+		if n < 1000 {
+			return usual
 		}
-		o := quick(s, "cincrby")
-		o.blocking, o.Patience = loop == blocking, 200*time.Millisecond
-		if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lost") {
-			t.Errorf("%s: %v", loop, err)
-		}
+		s.Close()
+		return ""
+	}
+	o := quick(s, "cincrby")
+	o.Patience = 200 * time.Millisecond
+	if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lost") {
+		t.Error(err)
 	}
 }
 
 func TestBadOptions(t *testing.T) {
 	s := newCounterServer(t)
 	for want, change := range map[string]func(*options){
-		"--workload":      func(o *options) { o.Workload = "x" },
-		"--ids":           func(o *options) { o.IDs = "x" },
-		"--connections":   func(o *options) { o.Connections = 0 },
-		"--pipeline":      func(o *options) { o.Pipeline = 20000 },
-		"--rate":          func(o *options) { o.Rate = -1 },
-		"either":          func(o *options) { o.Count = 0 },
-		"--window":        func(o *options) { o.Window = 0 },
-		"--retry-timeout": func(o *options) { o.Patience = 0 },
-		"--interval":      func(o *options) { o.Interval = 0 },
-		"--retry-share":   func(o *options) { o.IDs, o.Again, o.RetryShare = "client-seq", "1:4000", 2 },
-		"--again needs":   func(o *options) { o.Again = "1:4000" },
-		"--again is":      func(o *options) { o.Workload, o.Again = "incrby", "1:4000" },
-		"no address":      func(o *options) { o.Target.URL = "http://x" },
+		"--workload":    func(o *options) { o.Workload = "x" },
+		"--connections": func(o *options) { o.Connections = 0 },
+		"--rate":        func(o *options) { o.Rate = -1 },
+		"--duration":    func(o *options) { o.Count = 0 },
+		"sent again":    func(o *options) { o.again.count = 7 },
+		"no address":    func(o *options) { o.Target.URL = "http://x" },
 	} {
 		o := quick(s, "cincrby")
 		change(&o)

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/csv"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,8 +24,8 @@ type measured struct {
 	t       *table
 	row     *row
 	servers map[string]*process.Process // by load.where
-	secure  map[string]string           // over TLS: their addresses
-	dir     string                      // of certificates
+	secure  map[string]string           // over TLS: their ports
+	dir     string                      // of the certificate
 	filled  []load
 }
 
@@ -50,16 +52,14 @@ func (t *table) start(ctx context.Context, r *row, loads []load) (m *measured, e
 			}
 			args = append(args, secure...)
 		}
-		var p *process.Process
+		start := func() (*process.Process, error) { return startFBFKV(ctx, t.fbfkv, l.mode, args...) }
 		if l.server == "redis" {
-			p, err = process.Redis(ctx, t.redis, args...)
-		} else {
-			p, err = startFBFKV(ctx, t.fbfkv, l.mode, args...)
+			start = func() (*process.Process, error) { return process.Redis(ctx, t.redis, args...) }
 		}
-		if err != nil {
+		if m.servers[l.where()], err = start(); err != nil {
+			delete(m.servers, l.where())
 			return m, err
 		}
-		m.servers[l.where()] = p
 	}
 	return m, nil
 }
@@ -76,7 +76,7 @@ func startFBFKV(ctx context.Context, program, mode string, args ...string) (*pro
 	return p, nil
 }
 
-// tls makes a certificate, and returns the arguments of a server that shows it.
+// tls returns the arguments of a server with a certificate, which is that of Go's test servers.
 func (m *measured) tls(where string) ([]string, error) {
 	if m.dir == "" {
 		dir, err := os.MkdirTemp("", "fbfkv-measured-")
@@ -84,14 +84,20 @@ func (m *measured) tls(where string) ([]string, error) {
 			return nil, err
 		}
 		m.dir = dir
-		if err := writeCertificate(dir); err != nil {
-			return nil, err
-		}
 	}
-	port, err := process.FreePort()
-	m.secure[where] = "rediss://127.0.0.1:" + port
+	s := httptest.NewTLSServer(nil)
+	s.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	write := func(name, kind string, der []byte) {
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+		err = errors.Join(err, os.WriteFile(filepath.Join(m.dir, name), text, 0o600))
+	}
+	write("cert.pem", "CERTIFICATE", s.Certificate().Raw)
+	write("key.pem", "PRIVATE KEY", key)
+	port, portErr := process.FreePort()
+	m.secure[where] = port
 	return []string{"--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", filepath.Join(m.dir, "cert.pem"),
-		"--tls-key-file", filepath.Join(m.dir, "key.pem"), "--tls-ca-cert-file", filepath.Join(m.dir, "cert.pem")}, err
+		"--tls-key-file", filepath.Join(m.dir, "key.pem"), "--tls-ca-cert-file", filepath.Join(m.dir, "cert.pem")}, errors.Join(err, portErr)
 }
 
 // close ends the servers and removes what they wrote. What is left behind for want of
@@ -123,14 +129,10 @@ func (m *measured) measure(ctx context.Context, l load) (*Result, error) {
 		}
 	}
 	return takeQuiet(ctx, &m.t.quiet, func() (*Result, error) {
-		if m.row.via == "redis-benchmark" {
-			return redisBenchmark(ctx, own, l, m.t.seconds)
+		if m.row.via != "" {
+			return m.redisBenchmark(ctx, own, l)
 		}
-		o := m.t.options(own, l)
-		if address := m.secure[l.where()]; address != "" {
-			o.Target.URL, o.Target.Insecure = address, true
-		}
-		return runMetered(ctx, own, o)
+		return runMetered(ctx, own, m.t.options(own, l))
 	})
 }
 
@@ -142,26 +144,22 @@ func (t *table) fill(ctx context.Context, p *process.Process, l load) error {
 	n := min(l.counters, t.ids)
 	o := t.options(p, cincrby(fillPipeline))
 	o.Warmup, o.Duration, o.Count, o.Keys = 0, 0, n, fmt.Sprintf("sequence:%d", n)
-	o.progress = func(s soFar) { t.status.say("filling: %d of %d counters", s.done, n) }
 	r, err := runClean(ctx, o)
-	if err == nil && r.Unknown > 0 {
-		err = fmt.Errorf("%d outcomes are unknown", r.Unknown)
+	if err == nil && r.unknown > 0 {
+		err = fmt.Errorf("%d outcomes are unknown", r.unknown)
 	}
 	return err
 }
 
-// redisBenchmark has redis-benchmark send a load for about some seconds. The ids are
-// three numbers each, drawn from 10,000.
-func redisBenchmark(ctx context.Context, p *process.Process, l load, seconds float64) (*Result, error) {
-	host, port, err := net.SplitHostPort(p.Address)
-	if err != nil {
-		return nil, err
+// redisBenchmark has redis-benchmark send a load for about some seconds. The ids are three numbers each, drawn from 10,000.
+func (m *measured) redisBenchmark(ctx context.Context, p *process.Process, l load) (*Result, error) {
+	_, port, _ := strings.Cut(p.Address, ":")
+	args := []string{"-c", "50", "-P", strconv.Itoa(l.pipeline), "-r", "10000", "--csv", "-h", "127.0.0.1"}
+	if m.row.via == "tls" {
+		port, args = m.secure[l.where()], append(args, "--tls", "--insecure")
 	}
-	n := seconds * map[int]float64{1: 100e3, 16: 600e3}[l.pipeline]
-	if n == 0 {
-		n = seconds * 1e6
-	}
-	args := []string{"-h", host, "-p", port, "-c", "50", "-P", strconv.Itoa(l.pipeline), "-n", strconv.Itoa(max(1000, int(n))), "-r", "10000", "--csv"}
+	n := m.t.seconds * map[int]float64{1: 100e3, 16: 600e3, 64: 1e6}[l.pipeline]
+	args = append(args, "-p", port, "-n", strconv.Itoa(max(1000, int(n))))
 	if l.workload == "cincrby" {
 		args = append(args, "CINCRBY", "k:__rand_int__", "__rand_int____rand_int____rand_int__", "1")
 	} else {

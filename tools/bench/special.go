@@ -41,7 +41,7 @@ func (t *table) processor(ctx context.Context, rows []*row) error {
 	}
 	results, err := alternate(t.rounds, len(rows), func(i int) (*Result, error) {
 		return takeQuiet(ctx, &t.quiet, func() (*Result, error) { return runMetered(ctx, p, t.options(p, rows[i].ours)) })
-	}, func(done, total int) { t.status.say("sketches: %d of %d", done, total) })
+	})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (t *table) duplicates(ctx context.Context, rows []*row) error {
 	}
 	defer p.Close()
 	base := t.options(p, rows[0].peer)
-	base.IDs, base.Warmup = "client-seq", 0
+	base.format, base.Warmup = clientSeq, 0
 	trial, err := runClean(ctx, base)
 	if err != nil {
 		return err
@@ -99,7 +99,6 @@ func (t *table) duplicates(ctx context.Context, rows []*row) error {
 	var fresh []*Result
 	streams := make([][]*Result, len(rows))
 	for round := range t.rounds {
-		t.status.say("duplicates: round %d of %d", round+1, t.rounds)
 		// Sent once more the same would be duplicates. The streams are of what was sent last.
 		r, err := takeQuiet(ctx, &t.quiet, func() (*Result, error) {
 			base.Seed = rand.Uint64()>>1 | 1
@@ -119,7 +118,7 @@ func (t *table) duplicates(ctx context.Context, rows []*row) error {
 			}
 			o := base
 			o.RetryShare, o.Seed = row.ours.share, 0
-			o.Again = fmt.Sprintf("%d:%d", base.Seed, base.Count)
+			o.again = again{base.Seed, base.Count / int64(base.Connections)}
 			r, err := t.quiet.run(ctx, o)
 			if err != nil {
 				return err
@@ -144,8 +143,7 @@ var recovery = &special{"recovery", func(*row) string {
 // counter must be right in the end.
 func (t *table) recovery(ctx context.Context, rows []*row) error {
 	var all []crash
-	for round := range t.rounds {
-		t.status.say("recovery: round %d of %d", round+1, t.rounds)
+	for range t.rounds {
 		c, err := takeQuiet(ctx, &t.quiet, func() (crash, error) { return t.crash(ctx) })
 		if err != nil {
 			return err
@@ -190,7 +188,7 @@ func (t *table) crash(ctx context.Context) (c crash, err error) {
 		if err == nil {
 			err = r.Verified.Err()
 		}
-		if err == nil && r.Reconnects == 0 {
+		if err == nil && r.reconnects == 0 {
 			err = errors.New("the load was over before the server was killed")
 		}
 		verified <- err
@@ -317,7 +315,6 @@ func (t *table) rssAfter(ctx context.Context, p *process.Process, window, length
 	}
 	o := t.options(p, cincrby(64))
 	o.Warmup, o.Rate, o.Duration = 0, memoryRate, length
-	o.progress = func(s soFar) { t.status.say("memory: %.0f of %.0f s", s.elapsed.Seconds(), length.Seconds()) }
 	if r, err = runClean(ctx, o); err != nil {
 		return 0, nil, err
 	}
@@ -333,10 +330,8 @@ func (t *table) rssAfter(ctx context.Context, p *process.Process, window, length
 		if rss == 0 || now < rss {
 			rss = now
 		}
-		select {
-		case <-ctx.Done():
+		if process.Sleep(ctx, 500*time.Millisecond); ctx.Err() != nil {
 			return 0, nil, ctx.Err()
-		case <-time.After(500 * time.Millisecond):
 		}
 	}
 	return rss, r, nil
@@ -358,6 +353,9 @@ func residentBytes(pid int) (float64, error) {
 
 // clientOf returns a client for what is asked before and after a load.
 func clientOf(p *process.Process) *redis.Client {
-	t := Target{address: p.Address}
+	t := Target{URL: p.Address}
+	if err := t.resolve(); err != nil {
+		panic(err) // an address of this package's own
+	}
 	return t.client()
 }

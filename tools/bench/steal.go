@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // quiet takes measurements again during which the hypervisor gave much of this
@@ -36,18 +35,10 @@ func (c crash) stolen() float64   { return c.steal }
 func newQuiet() quiet { return quiet{maxSteal: showSteal, retries: 6, patience: 10 * time.Minute} }
 
 // addFlags adds the flags to set it.
-func (q *quiet) addFlags(f *pflag.FlagSet) {
-	f.Float64Var(&q.maxSteal, "max-steal", q.maxSteal, "measure again when the hypervisor gave a larger share of the processor time to\nothers; the least disturbed measurement counts")
+func (q *quiet) addFlags(f *flag.FlagSet) {
+	f.Float64Var(&q.maxSteal, "max-steal", q.maxSteal, "measure again when the hypervisor gave a larger share of the "+
+		"processor time to\nothers; the least disturbed measurement counts")
 	f.IntVar(&q.retries, "retries", q.retries, "how often at most, each time")
-	f.DurationVar(&q.patience, "quiet-wait", q.patience, "how long to wait in all for others to have less of it, before measuring again")
-}
-
-// check checks the flags.
-func (q *quiet) check() error {
-	if !(q.maxSteal >= 0 && q.maxSteal <= 1) || q.retries < 0 || q.patience < 0 {
-		return fmt.Errorf("--max-steal is a share from 0 to 1, --retries and --quiet-wait are not negative")
-	}
-	return nil
 }
 
 // pause is by how much the wait before each further retry is longer: what disturbs,
@@ -58,12 +49,8 @@ const pause = 2 * time.Second
 func (q *quiet) wait(ctx context.Context, retry int) error {
 	d := min(time.Duration(retry)*pause, q.patience)
 	q.patience -= d
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
+	process.Sleep(ctx, d)
+	return ctx.Err()
 }
 
 // takeQuiet measures, and measures again while it was disturbed. It returns the least
@@ -109,21 +96,13 @@ func runClean(ctx context.Context, o options) (*Result, error) {
 	return r, err
 }
 
-// print prints what was disturbed, if anything was.
-func (q *quiet) print(out io.Writer) (err error) {
-	if s := q.String(); s != "" {
-		_, err = fmt.Fprintf(out, "\n%s\n", s)
+// print says what was disturbed, if anything was.
+func (q *quiet) print(out io.Writer) {
+	if q.repeated > 0 || q.loud > 0 {
+		fmt.Fprintf(out, "\nThe hypervisor gave more than %.3g %% of the processor time to others during %d of %d "+
+			"measurements; %d were taken again, %d stayed disturbed.\n",
+			100*q.maxSteal, max(q.repeated, q.loud), q.taken, q.repeated, q.loud)
 	}
-	return err
-}
-
-// String says what was disturbed; "" if nothing was.
-func (q *quiet) String() string {
-	if q.repeated == 0 && q.loud == 0 {
-		return ""
-	}
-	return fmt.Sprintf("The hypervisor gave more than %.3g %% of the processor time to others during %d of %d measurements; %d were taken again, %d stayed disturbed.",
-		100*q.maxSteal, max(q.repeated, q.loud), q.taken, q.repeated, q.loud)
 }
 
 // watchSteal returns what tells the share of the processor time that others had from
@@ -136,29 +115,17 @@ func watchSteal() (share func() float64) {
 	}
 }
 
-// processorTime is what this machine's processors have done since it started, in ticks
-// of the system: in all, and what of it the hypervisor let others have.
+// processorTime is what this machine's processors have done since it started, in ticks of the system: in all, and what of
+// it the hypervisor let others have.
 func processorTime() (all, steal float64) {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
+	b, _ := os.ReadFile("/proc/stat")
+	// cpu user nice system idle iowait irq softirq steal, and guests, which are part of user and nice.
+	var t [8]float64
+	if _, err := fmt.Sscanf(string(b), "cpu %f %f %f %f %f %f %f %f", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]); err != nil {
 		return 0, 0
 	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	// cpu user nice system idle iowait irq softirq steal, and guests, which are part of
-	// user and nice.
-	fields := strings.Fields(line)
-	if len(fields) < 9 {
-		return 0, 0
-	}
-	for i, text := range fields[1:9] {
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return 0, 0
-		}
+	for _, v := range t {
 		all += v
-		if i == 7 {
-			steal = v
-		}
 	}
-	return all, steal
+	return all, t[7]
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,30 +12,26 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/fbfkv/fbfkv/tools/chart"
 	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // table is a run of bench table.
 type table struct {
-	fbfkv, redis string   // programs
-	asked        []string // beginnings of the names of rows
-	all          bool     // also the slow ones
+	fbfkv, redis string // programs
+	asked        string // beginnings of the names of rows
+	all          bool   // also the slow ones
 	seconds      float64
 	rounds       int
 	ids          int64
 	quiet        quiet
-	json         bool
 	csv, plot    string // files for single measurements and for a plot
 
-	stdout, stderr io.Writer
-	status         *status
-	raw            [][]string
-	curves         map[string]*chart.Series // throughput by pipeline
-	goals, met     int
-	failed         []error
+	out        io.Writer
+	raw        [][]string
+	curves     map[string]*chart.Series // throughput by pipeline
+	goals, met int
+	failed     []error
 }
 
 const tableHelp = `Starts an fbfkv and a redis-server on free ports of this machine, with directories of
@@ -51,22 +47,14 @@ is named at the end.
 
 The rows are in rows.go: what is sent to whom, and the goal.`
 
-// newTable returns the subcommand table.
-func newTable() *cobra.Command {
-	t := &table{seconds: 1.5, rounds: 3, ids: 10_000_000, quiet: newQuiet(), curves: map[string]*chart.Series{}}
-	cmd := &cobra.Command{
-		Use:   "table [--rows NAME,...] [--seconds S] [--rounds N]",
-		Short: "fbfkv beside Redis, against its goals",
-		Long:  tableHelp,
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			t.stdout, t.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return t.run(cmd.Context())
-		},
-	}
-	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringSliceVar(&t.asked, "rows", nil, "only rows whose names begin so")
+func newTable(out io.Writer) *table {
+	return &table{seconds: 1.5, rounds: 3, ids: 10_000_000, quiet: newQuiet(), curves: map[string]*chart.Series{}, out: out}
+}
+
+// flags returns the flags of the command.
+func (t *table) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("bench table", flag.ContinueOnError)
+	f.StringVar(&t.asked, "rows", "", "only rows whose `names` begin so, separated by commas")
 	f.BoolVar(&t.all, "all", false, "also those that fill servers for minutes (counters, start, memory)")
 	f.Float64Var(&t.seconds, "seconds", t.seconds, "length of one measurement")
 	f.IntVar(&t.rounds, "rounds", t.rounds, "how often each is measured")
@@ -74,29 +62,25 @@ func newTable() *cobra.Command {
 	f.StringVar(&t.fbfkv, "fbfkv", "../fbfkv", "the `program` to measure; make build makes it")
 	f.StringVar(&t.redis, "redis", "redis-server", "the redis-server `program`")
 	t.quiet.addFlags(f)
-	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
 	f.StringVar(&t.csv, "csv", "", "write every single measurement to this `file`")
 	f.StringVar(&t.plot, "plot", "", "draw throughput against pipelines into this `file`, .svg or .png")
-	setStyle(cmd)
-	return cmd
+	return f
 }
 
 // run measures the rows and prints each as soon as it is known.
-func (t *table) run(ctx context.Context) error {
-	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 {
-		return errors.New("--rounds, --seconds and --ids are above 0")
-	}
-	chosen, err := choose(t.asked, t.all)
-	if err := errors.Join(err, t.quiet.check(), process.Find("--fbfkv", t.fbfkv), process.Find("--redis", t.redis),
-		checkOutput("--csv", t.csv), checkOutput("--plot", t.plot)); err != nil {
+func (t *table) run(ctx context.Context, args []string, _ io.Writer) error {
+	surplus, err := parse(t.flags(), args, tableHelp, t.out)
+	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(ctx)
-	defer stop()
-	t.status = newStatus(t.stderr)
-	if !t.json {
-		fmt.Fprintf(t.stdout, rowFormat, "row", "what", "measured", "goal", "", "others", "")
+	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 || len(surplus) > 0 {
+		return errors.New("--rounds, --seconds and --ids are above 0, and there are only flags (bench table --help)")
 	}
+	chosen, err := choose(t.asked, t.all)
+	if err := errors.Join(err, process.Find("--fbfkv", t.fbfkv), process.Find("--redis", t.redis)); err != nil {
+		return err
+	}
+	fmt.Fprintf(t.out, rowFormat, "row", "what", "measured", "goal", "", "others", "")
 	for len(chosen) > 0 {
 		name := chosen[0].together()
 		var group []*row
@@ -108,13 +92,12 @@ func (t *table) run(ctx context.Context) error {
 			return true
 		})
 		err := t.measureGroup(ctx, name, group)
-		t.status.clear()
 		if ctx.Err() != nil {
-			return errInterrupted
+			return ctx.Err()
 		}
 		if err != nil {
 			t.failed = append(t.failed, fmt.Errorf("%s: %w", name, err))
-			fmt.Fprintf(t.stderr, "FAILED  %s: %v\n", name, err)
+			fmt.Fprintf(t.out, "FAILED  %s: %v\n", name, err)
 		}
 	}
 	return t.finish()
@@ -133,10 +116,8 @@ func (t *table) finish() error {
 		}
 		err = errors.Join(err, chart.Write(t.plot, p))
 	}
-	if !t.json {
-		fmt.Fprintf(t.stdout, "\n%d of %d goals are met.\n", t.met, t.goals)
-		err = errors.Join(err, t.quiet.print(t.stdout))
-	}
+	fmt.Fprintf(t.out, "\n%d of %d goals are met.\n", t.met, t.goals)
+	t.quiet.print(t.out)
 	if len(t.failed) > 0 {
 		err = errors.Join(err, fmt.Errorf("not everything could be measured, the rest stands:\n%w", errors.Join(t.failed...)))
 	}
@@ -182,7 +163,7 @@ func (t *table) measureGroup(ctx context.Context, name string, group []*row) err
 	defer m.close()
 	results, err := alternate(t.rounds, len(loads), func(i int) (*Result, error) {
 		return m.measure(ctx, loads[i])
-	}, func(done, total int) { t.status.say("%s: %d of %d", name, done, total) })
+	})
 	if err != nil {
 		return err
 	}
@@ -231,7 +212,6 @@ const rowFormat = "%-22s %-75s %-22s %-8s %-6s %-6s %s\n"
 
 // emit prints a row.
 func (t *table) emit(r *row, q Ratio, note string) {
-	t.status.clear()
 	ok := q.Ratio >= r.goal
 	goal := fmt.Sprintf(">= %.4g", r.goal)
 	if r.atMost {
@@ -242,12 +222,7 @@ func (t *table) emit(r *row, q Ratio, note string) {
 		t.met++
 		verdict = "ok"
 	}
-	if t.json {
-		_ = json.NewEncoder(t.stdout).Encode(map[string]any{"name": r.name, "what": r.what(), "measured": q.Ratio, "min": q.Lowest,
-			"max": q.Most, "goal": r.goal, "at_most": r.atMost, "ok": ok, "steal": q.Steal, "note": note})
-		return
-	}
-	fmt.Fprintf(t.stdout, rowFormat, r.name, r.what(), fmt.Sprintf("%.2f (%.2f to %.2f)", q.Ratio, q.Lowest, q.Most), goal, verdict,
+	fmt.Fprintf(t.out, rowFormat, r.name, r.what(), fmt.Sprintf("%.2f (%.2f to %.2f)", q.Ratio, q.Lowest, q.Most), goal, verdict,
 		fmt.Sprintf("%.0f %%", 100*q.Steal), note)
 }
 

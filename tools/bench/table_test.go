@@ -1,22 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"encoding/csv"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
-// The programs that tests start: fbfkv and this one.
-var fbfkv, self string
+// fbfkv is the program that tests start.
+var fbfkv string
 
-// TestMain builds them.
+// TestMain builds it.
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
@@ -25,11 +21,9 @@ func buildAndRun(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	fbfkv, self = filepath.Join(dir, "fbfkv"), filepath.Join(dir, "bench")
-	for _, build := range [][]string{{"-C", "../..", "build", "-o", fbfkv, "./cmd/fbfkv"}, {"build", "-o", self, "."}} {
-		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
-			panic(string(out))
-		}
+	fbfkv = filepath.Join(dir, "fbfkv")
+	if out, err := exec.Command("go", "-C", "../..", "build", "-o", fbfkv, "./cmd/fbfkv").CombinedOutput(); err != nil {
+		panic(string(out))
 	}
 	return m.Run()
 }
@@ -58,16 +52,12 @@ func TestRowsChosen(t *testing.T) {
 	}{
 		{"", false, 42}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
 	} {
-		var asked []string
-		if tc.asked != "" {
-			asked = strings.Split(tc.asked, ",")
-		}
-		if got, err := choose(asked, tc.all); err != nil || len(got) != tc.want {
+		if got, err := choose(tc.asked, tc.all); err != nil || len(got) != tc.want {
 			t.Errorf("%q: %d rows, want %d: %v", tc.asked, len(got), tc.want, err)
 		}
 	}
-	if _, err := choose([]string{"lua-everysec-6"}, false); err == nil || !strings.Contains(err.Error(), "lua-everysec-64") {
-		t.Errorf("an unknown row: %v", err)
+	if _, err := choose("lua-everysec-6", false); err == nil {
+		t.Error("an unknown row is chosen")
 	}
 	names, groups := map[string]bool{}, map[string]int{}
 	for _, r := range rows {
@@ -133,38 +123,9 @@ func TestTableFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "recovery: fbfkv ended: exit status 3: no room") || !strings.Contains(text, "\n0 of 0 goals") {
 		t.Errorf("%v: %s", err, text)
 	}
-	for flag, value := range map[string]string{"--fbfkv": "/no/such/program", "--redis": "/no/such/program", "--rounds": "0", "--rows": "x", "--csv": "/no/such/directory/x"} {
+	for flag, value := range map[string]string{"--fbfkv": "/no/such/program", "--redis": "/no/such/program", "--rounds": "0", "--rows": "x"} {
 		if text, err := runCommand(t, "table", "--fbfkv", script, flag, value); err == nil || text != "" {
 			t.Errorf("%s %s: %v: %s", flag, value, err, text)
 		}
-	}
-}
-
-// TestInterruptedTable ends a table in its midst, as Ctrl-C does: it stops its servers,
-// removes what they wrote, and exits with status 130.
-func TestInterruptedTable(t *testing.T) {
-	left := t.TempDir()
-	cmd := exec.Command(self, "table", "--fbfkv", fbfkv, "--redis", "true", "--rows", "recovery", "--seconds", "60")
-	cmd.Env = append(cmd.Environ(), "TMPDIR="+left)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if data, _ := filepath.Glob(filepath.Join(left, "*", "data", "*")); len(data) > 0 {
-			break
-		}
-	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 130 || !strings.Contains(said.String(), "bench: interrupted") {
-		t.Errorf("%v: %s", err, said.String())
-	}
-	if all, _ := filepath.Glob(filepath.Join(left, "*")); len(all) > 0 {
-		t.Errorf("left behind: %v", all)
 	}
 }

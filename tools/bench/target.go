@@ -3,55 +3,37 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
-// Target is a server and how to log in. The zero value is the usual port of
-// this machine.
+// Target is a server and how to log in.
 type Target struct {
-	URL      string // redis://[user:password@]host[:port], or rediss:// for TLS
-	Insecure bool   // trust any certificate
-
-	user     string
-	password string
-	address  string
-	tls      *tls.Config // nil without TLS
+	URL string // redis://[user:password@]host[:port], or host:port; "" for the usual port of this machine
+	*redis.Options
 }
 
 const dialTimeout = 5 * time.Second
 
-// resolve reads the URL and the certificates.
-func (t *Target) resolve() error {
+// resolve reads the URL.
+func (t *Target) resolve() (err error) {
 	text := t.URL
-	if text == "" {
-		text = "127.0.0.1:6379"
-	}
 	if !strings.Contains(text, "://") {
 		text = "redis://" + text
 	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
-		return fmt.Errorf("%q is no address such as 127.0.0.1:6379, redis://user:password@host:6379 or rediss://host:6379", t.URL)
+	if t.Options, err = redis.ParseURL(text); err != nil || t.TLSConfig != nil || t.Network != "tcp" {
+		return fmt.Errorf("%q is no address such as 127.0.0.1:6379 or redis://user:password@host:6379", t.URL)
 	}
-	t.address = u.Host
-	if u.Port() == "" {
-		t.address = net.JoinHostPort(u.Hostname(), "6379")
-	}
-	t.user = u.User.Username()
-	t.password, _ = u.User.Password()
-	if u.Scheme == "rediss" {
-		t.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: t.Insecure}
-	}
+	t.Protocol, t.DialTimeout, t.ReadTimeout, t.PoolSize, t.MaxRetries, t.DisableIdentity = 2, dialTimeout, time.Minute, 1, -1, true
 	return nil
 }
 
@@ -62,59 +44,52 @@ var silence sync.Once
 func (t *Target) client() *redis.Client {
 	// What it would log, each failed dial, is also in the errors that it returns.
 	silence.Do(logging.Disable)
-	return redis.NewClient(&redis.Options{
-		Addr: t.address, Username: t.user, Password: t.password, TLSConfig: t.tls, Protocol: 2,
-		DialTimeout: dialTimeout, ReadTimeout: time.Minute, PoolSize: 1, MaxRetries: -1, DisableIdentity: true,
-	})
-}
-
-// dial connects and logs in.
-func (t *Target) dial(ctx context.Context) (net.Conn, error) {
-	var nc net.Conn
-	var err error
-	if d := (&net.Dialer{Timeout: dialTimeout}); t.tls == nil {
-		nc, err = d.DialContext(ctx, "tcp", t.address)
-	} else {
-		nc, err = (&tls.Dialer{NetDialer: d, Config: t.tls}).DialContext(ctx, "tcp", t.address)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := t.logIn(nc); err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return nc, nil
+	own := *t.Options
+	return redis.NewClient(&own)
 }
 
 // errLogIn wraps a refusal, which waiting does not mend.
 var errLogIn = errors.New("AUTH was refused")
 
-// logIn sends AUTH if there is a password.
-func (t *Target) logIn(nc net.Conn) error {
-	if t.password == "" {
-		return nil
+// dial connects and logs in.
+func (t *Target) dial(ctx context.Context) (net.Conn, error) {
+	nc, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", t.Addr)
+	if err != nil || t.Password == "" {
+		return nc, err
 	}
-	var e encoder
-	if t.user == "" {
-		e.begin(2)
-		e.arg("AUTH")
+	e := new(encoder)
+	if t.Username == "" {
+		e.command("AUTH", t.Password)
 	} else {
-		e.begin(3)
-		e.arg("AUTH")
-		e.arg(t.user)
+		e.command("AUTH", t.Username, t.Password)
 	}
-	e.arg(t.password)
 	nc.SetDeadline(time.Now().Add(dialTimeout))
-	if _, err := nc.Write(e.bytes); err != nil {
-		return err
+	_, err = nc.Write(e.bytes)
+	line := ""
+	if err == nil {
+		line, err = bufio.NewReader(nc).ReadString('\n')
 	}
-	line, err := bufio.NewReader(nc).ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "+OK") {
+		err = fmt.Errorf("%w: %s", errLogIn, strings.TrimSpace(strings.TrimPrefix(line, "-")))
+	}
 	if err != nil {
-		return err
+		nc.Close()
+		return nil, err
 	}
-	if !strings.HasPrefix(line, "+OK") {
-		return fmt.Errorf("%w: %s", errLogIn, strings.TrimSpace(strings.TrimPrefix(line, "-")))
+	return nc, nc.SetDeadline(time.Time{})
+}
+
+// redial connects again and again until it succeeds, is refused for good, or patience is at an end.
+func (w *worker) redial(ctx context.Context, t *Target) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.patience))
+	defer cancel()
+	for {
+		nc, err := t.dial(ctx)
+		if err == nil || errors.Is(err, errLogIn) {
+			return nc, err
+		}
+		if process.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
+			return nil, fmt.Errorf("the connection was lost and could not be made again: %w", err)
+		}
 	}
-	return nc.SetDeadline(time.Time{})
 }

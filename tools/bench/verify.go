@@ -8,14 +8,13 @@ import (
 
 // Verification compares counters with acknowledgements.
 type Verification struct {
-	Counters     int64 `json:"counters"`
-	Acknowledged int64 `json:"acknowledged"` // operations that must have been counted once
-	Unknown      int64 `json:"unknown"`      // that may have been
-	Wrong        int64 `json:"wrong"`        // counters that are not what they must be
-	Over         int64 `json:"over"`         // counted too often, in all
-	Under        int64 `json:"under"`        // not counted, in all
-
-	Examples []string `json:"examples,omitempty"` // of wrong counters
+	Counters     int64
+	Acknowledged int64    // operations that must have been counted once
+	Unknown      int64    // that may have been
+	Wrong        int64    // counters that are not what they must be
+	Over         int64    // counted too often, in all
+	Under        int64    // not counted, in all
+	Examples     []string // of wrong counters
 }
 
 // maxExamples bounds how many wrong counters are named.
@@ -30,19 +29,16 @@ func (v *Verification) Err() error {
 		v.Wrong, v.Counters, v.Over, v.Under, v.Examples[0])
 }
 
-// counters are the values of a run's counters.
-type counters struct{ values []int64 }
-
 // readBatch is how many counters are read at once.
 const readBatch = 1000
 
 // readCounters reads every counter of the run; one that does not exist is 0.
-func readCounters(ctx context.Context, o *options) (*counters, error) {
+func readCounters(ctx context.Context, o *options) ([]int64, error) {
 	c := o.Target.client()
 	defer c.Close()
 	n := int(o.keys.count())
 	digits := digitsFor(o.keys.count())
-	all := &counters{values: make([]int64, n)}
+	all := make([]int64, n)
 	for from := 0; from < n; from += readBatch {
 		names := make([]string, min(readBatch, n-from))
 		for i := range names {
@@ -57,7 +53,7 @@ func readCounters(ctx context.Context, o *options) (*counters, error) {
 			if !ok {
 				continue
 			}
-			if all.values[from+i], err = strconv.ParseInt(text, 10, 64); err != nil {
+			if all[from+i], err = strconv.ParseInt(text, 10, 64); err != nil {
 				return nil, fmt.Errorf("%s is no counter: %w", names[i], err)
 			}
 		}
@@ -67,18 +63,18 @@ func readCounters(ctx context.Context, o *options) (*counters, error) {
 
 // verify reads the counters again and compares how far each went with what
 // was acknowledged. An operation whose outcome is unknown may count or not.
-func verify(ctx context.Context, o *options, before *counters, w *worker) (*Verification, error) {
+func verify(ctx context.Context, o *options, before []int64, w *worker) (*Verification, error) {
 	after, err := readCounters(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	v := &Verification{Counters: int64(len(after.values))}
+	v := &Verification{Counters: int64(len(after))}
 	digits := digitsFor(o.keys.count())
-	for i := range after.values {
+	for i := range after {
 		acked, unknown := int64(w.acked[i]), int64(w.doubtful[i])
 		v.Acknowledged += acked
 		v.Unknown += unknown
-		counted := after.values[i] - before.values[i]
+		counted := after[i] - before[i]
 		over, under := max(counted-acked-unknown, 0), max(acked-counted, 0)
 		if over == 0 && under == 0 {
 			continue
@@ -88,7 +84,7 @@ func verify(ctx context.Context, o *options, before *counters, w *worker) (*Veri
 		v.Under += under
 		if len(v.Examples) < maxExamples {
 			v.Examples = append(v.Examples, fmt.Sprintf("%s went from %d to %d; %d operations were acknowledged, %d unknown",
-				keyName(o.KeyPrefix, uint32(i), digits), before.values[i], after.values[i], acked, unknown))
+				keyName(o.KeyPrefix, uint32(i), digits), before[i], after[i], acked, unknown))
 		}
 	}
 	return v, nil

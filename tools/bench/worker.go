@@ -1,12 +1,8 @@
 package main
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
-// worker is the load. Its loop alone touches it; of the fields, other goroutines read
-// recorder.done.
+// worker is the load. Its loop alone touches it.
 type worker struct {
 	frame      *frame
 	idempotent bool
@@ -31,8 +27,6 @@ type worker struct {
 	acked    []uint32 // per key, if the run is verified
 	doubtful []uint32 // per key, operations of which nothing is known
 	tally    tally
-
-	mu sync.Mutex // held by the blocking loop around all of this
 }
 
 // tally counts what a worker saw besides latencies.

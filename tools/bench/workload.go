@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,11 +27,8 @@ type workload struct {
 // setup is what a request depends on besides key and opid.
 type setup struct {
 	prefix string
-	window time.Duration // how long the recipe remembers an opid
-	script string        // what prepare returned
+	script string // what prepare returned
 }
-
-func (s setup) seconds() string { return strconv.Itoa(int(math.Ceil(s.window.Seconds()))) }
 
 // luaRecipe answers a duplicate with the counter's present value.
 const luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
@@ -164,5 +158,5 @@ func encodeLua(e *encoder, s setup) {
 	e.key()
 	e.id(s.prefix + "id:")
 	e.arg("1")
-	e.arg(s.seconds())
+	e.arg("120") // seconds for which the recipe remembers it
 }
