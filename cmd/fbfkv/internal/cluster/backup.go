@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the data, in DIR
@@ -24,11 +24,11 @@ With several shards a replica of each copies its shard to DIR/SHARD below its ow
 backup-dir; SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
 which partitions it has. fbfkv cluster restore DIR makes a cluster of them all.`
 
-func backupCommand() subcommand {
-	return subcommand{
-		use:   "backup ANY DIR",
-		short: "copy the data of a cluster", long: backupHelp, args: cobra.ExactArgs(2),
-		run: func(o *operator, args []string) error { return o.backup(args[0], args[1]) },
+func backupCommand() operate.Subcommand {
+	return operate.Subcommand{
+		Use:   "backup ANY DIR",
+		Short: "copy the data of a cluster", Long: backupHelp, Args: cobra.ExactArgs(2),
+		Run: run(func(o *operator, args []string) error { return o.backup(args[0], args[1]) }),
 	}
 }
 
@@ -74,15 +74,14 @@ func (o *operator) copier(c *nodes.Configuration, shard, wanted string, fn func(
 
 // backupOf has a node copy its shard; what names the copied data for people.
 func (o *operator) backupOf(what, addr, dir string) error {
-	client, err := o.Server.Client(addr, -1)
+	n, err := o.Patient(addr)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	began := time.Now()
-	path, err := client.Do(context.Background(), "BACKUP", dir).Text()
+	path, err := n.Ask("BACKUP", dir)
 	if err != nil {
-		return fmt.Errorf("no backup was made: %w", (&remote{addr, client}).explain(err))
+		return fmt.Errorf("no backup was made: %w", err)
 	}
 	o.Say("the %s is backed up to %s on %s in %.1f s", what, path, addr, time.Since(began).Seconds())
 	return nil

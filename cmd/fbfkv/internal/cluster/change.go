@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
@@ -35,37 +34,37 @@ yes and an empty directory. It catches up before OLD is removed, and votes after
 A node that came back with an empty directory at the address that it had before is
 another node: replace ANY OLD OLD. Until it has caught up the cluster has one node less.`
 
-func addCommand() subcommand {
+func addCommand() operate.Subcommand {
 	var shard string
 	var begin bool
-	return subcommand{
-		use:   "add-node NEW[,NEW...] EXISTING [--shard ID|--new-shard] [--yes]",
-		short: "make servers nodes of a cluster", long: addHelp, args: cobra.ExactArgs(2),
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "add-node NEW[,NEW...] EXISTING [--shard ID|--new-shard] [--yes]",
+		Short: "make servers nodes of a cluster", Long: addHelp, Args: cobra.ExactArgs(2),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&shard, "shard", "", "the shard whose replicas they become (default the "+
 				"one with the fewest nodes)")
 			cmd.Flags().BoolVar(&begin, "new-shard", false, "they form a new shard")
 			cmd.MarkFlagsMutuallyExclusive("shard", "new-shard")
 		},
-		run: func(o *operator, args []string) error {
+		Run: run(func(o *operator, args []string) error {
 			return o.addNodes(strings.Split(args[0], ","), args[1], shard, begin)
-		},
+		}),
 	}
 }
 
-func removeCommand() subcommand {
-	return subcommand{
-		use:   "remove-node ANY NODE [--yes]",
-		short: "remove a node from a cluster", long: removeHelp, args: cobra.ExactArgs(2),
-		run: func(o *operator, args []string) error { return o.removeNode(args[0], args[1]) },
+func removeCommand() operate.Subcommand {
+	return operate.Subcommand{
+		Use:   "remove-node ANY NODE [--yes]",
+		Short: "remove a node from a cluster", Long: removeHelp, Args: cobra.ExactArgs(2),
+		Run: run(func(o *operator, args []string) error { return o.removeNode(args[0], args[1]) }),
 	}
 }
 
-func replaceCommand() subcommand {
-	return subcommand{
-		use:   "replace ANY OLD NEW [--yes]",
-		short: "put a server in the place of a node", long: replaceHelp, args: cobra.ExactArgs(3),
-		run: func(o *operator, args []string) error { return o.replace(args[0], args[1], args[2]) },
+func replaceCommand() operate.Subcommand {
+	return operate.Subcommand{
+		Use:   "replace ANY OLD NEW [--yes]",
+		Short: "put a server in the place of a node", Long: replaceHelp, Args: cobra.ExactArgs(3),
+		Run: run(func(o *operator, args []string) error { return o.replace(args[0], args[1], args[2]) }),
 	}
 }
 
@@ -100,7 +99,7 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 	}
 	voters := c.Voters(shard)
 	plan := []string{fmt.Sprintf("The cluster %s of %s gets %d more: %s", short(c.Cluster),
-		count(len(c.Members), "node"), len(missing), strings.Join(missing, ", "))}
+		operate.Count(len(c.Members), "node"), len(missing), strings.Join(missing, ", "))}
 	if c.Shard(shard) == nil {
 		plan = append(plan, "They form a new shard, which has no partitions yet.")
 	} else if len(c.Shards) > 1 {
@@ -199,8 +198,11 @@ func (o *operator) follow(c *nodes.Configuration, shard, addr string) (id string
 				via = append(via, other.ClusterAddress())
 			}
 		}
-		n := o.nodes[addr]
-		if err := o.wait(addr+" to join", func() (bool, error) {
+		n, err := o.remote(addr)
+		if err != nil {
+			return "", err
+		}
+		if err := o.Wait(addr+" to join", func() (bool, error) {
 			return true, n.do(nodes.VerbJoin, nodes.JoinRequest{Cluster: c.Cluster, Via: via}, nil)
 		}); err != nil {
 			return "", err
@@ -231,9 +233,9 @@ func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote 
 		}
 		refresh(c, asked{Info: info})
 	}
-	progress := bar.New(o.Stderr)
+	progress := o.Progress(addr + " catches up, entries of the log")
 	defer progress.Clear()
-	for most := uint64(0); ; time.Sleep(operate.RetryPeriod) {
+	for ; ; time.Sleep(operate.RetryPeriod) {
 		var p nodes.Progress
 		if err := o.change(c, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote},
 			&p); err != nil {
@@ -245,14 +247,13 @@ func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote 
 			return nil
 		}
 		// It may take long, but not without the node.
-		if err := o.wait(addr+" to catch up", func() (bool, error) {
+		if err := o.Wait(addr+" to catch up", func() (bool, error) {
 			info, err := o.info(addr)
 			return info.Cluster == c.Cluster, err
 		}); err != nil {
 			return err
 		}
-		most = max(most, p.Behind)
-		progress.Set(addr+" catches up, entries of the log", false, int64(most-p.Behind), int64(most))
+		progress.Left(p.Behind)
 	}
 }
 
@@ -322,7 +323,7 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 	case left == 0 && len(c.Shards) > 1:
 		return fmt.Errorf("%s is the last node of the shard %s, which has %s: move them away first, with "+
 			"fbfkv cluster move, or rebalance --empty %[2]s",
-			gone.Address(), short(gone.Shard), count(shard.Count(), "partition"))
+			gone.Address(), short(gone.Shard), operate.Count(shard.Count(), "partition"))
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:
@@ -336,7 +337,7 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 
 // remove takes a member out of the cluster, from wherever an earlier attempt left off.
 func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) error {
-	err := o.wait("another node to lead and to remove it", func() (bool, error) {
+	err := o.Wait("another node to lead and to remove it", func() (bool, error) {
 		leader, info, err := o.leader(c, m.Shard)
 		switch {
 		case err != nil:
@@ -358,7 +359,7 @@ func (o *operator) dismiss(c *nodes.Configuration, m nodes.Member, addr string) 
 	o.Say("%s: is no longer a member", addr)
 	// One that cannot be reached is told by nobody, and has no vote all the same.
 	if n, err := o.remote(o.reach(m)); err == nil {
-		if info, err := o.info(n.addr); err == nil && info.Self.ID == m.ID && info.Cluster == c.Cluster {
+		if info, err := o.info(n.Addr); err == nil && info.Self.ID == m.ID && info.Cluster == c.Cluster {
 			_ = n.do(nodes.VerbForget, nodes.ForgetRequest{Cluster: c.Cluster}, nil)
 		}
 	}

@@ -24,34 +24,17 @@ The user needs permission to run CLUSTER. Set the password in the environment
 variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`
 
 // operator is one run of a subcommand.
-type operator struct {
-	*operate.Operator
-	nodes map[string]*remote // by HOST:PORT
-}
+type operator struct{ *operate.Operator }
 
-// subcommand is one of the commands.
-type subcommand struct {
-	use, short, long string
-	args             cobra.PositionalArgs
-	flags            func(cmd *cobra.Command)
-	run              func(o *operator, args []string) error
+// run makes a subcommand's function of one for an operator of clusters.
+func run(do func(o *operator, args []string) error) func(*operate.Operator, []string) error {
+	return func(o *operate.Operator, args []string) error { return do(&operator{o}, args) }
 }
 
 // New returns the command with its subcommands.
 func New() *cobra.Command {
-	c := operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help,
-		Patience: "a node or a leader"}
-	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(),
-		replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
-		restoreCommand(), recoverCommand(), localCommand()} {
-		c.Subcommands = append(c.Subcommands, operate.Subcommand{
-			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
-			Run: func(base *operate.Operator, args []string) error {
-				o := &operator{base, map[string]*remote{}}
-				defer o.close()
-				return s.run(o, args)
-			},
-		})
-	}
-	return c.New()
+	return operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help,
+		Patience: "a node or a leader", Subcommands: []operate.Subcommand{createCommand(), statusCommand(),
+			addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
+			restoreCommand(), recoverCommand(), localCommand()}}.New()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const createHelp = `Makes a cluster of servers that were started with --cluster-enabled yes. The first one
@@ -49,16 +50,16 @@ func (c *creation) flags(cmd *cobra.Command) {
 			"a directory that has data keeps its own (default 16 for each shard, or the next power of two)")
 }
 
-func createCommand() subcommand {
+func createCommand() operate.Subcommand {
 	var c creation
-	return subcommand{
-		use:   "create HOST:PORT ... [--replicas N] [--partitions N] [--yes]",
-		short: "make a cluster of servers", long: createHelp,
-		args: cobra.MinimumNArgs(1), flags: c.flags,
-		run: func(o *operator, args []string) error {
+	return operate.Subcommand{
+		Use:   "create HOST:PORT ... [--replicas N] [--partitions N] [--yes]",
+		Short: "make a cluster of servers", Long: createHelp,
+		Args: cobra.MinimumNArgs(1), Flags: c.flags,
+		Run: run(func(o *operator, args []string) error {
 			c.operator, c.addrs = o, args
 			return c.run()
-		},
+		}),
 	}
 }
 
@@ -82,7 +83,7 @@ func (c *creation) run() error {
 	if exists != nil && len(exists.Shards) != c.shards() {
 		return fmt.Errorf("the cluster %s exists with %s, and these nodes would be %d: to let it grow, "+
 			"see add-node",
-			short(exists.Cluster), count(len(exists.Shards), "shard"), c.shards())
+			short(exists.Cluster), operate.Count(len(exists.Shards), "shard"), c.shards())
 	}
 	if err := c.findParts(found, exists); err != nil {
 		return err
@@ -384,7 +385,7 @@ func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 		Host: host}
 	for i, shard := range shards {
 		if brings := c.brings(i, 0); brings != "" && shard[0].Restored != brings {
-			if err := c.restoreTo(c.nodes[shard[0].addr], brings); err != nil {
+			if err := c.restoreTo(shard[0].node, brings); err != nil {
 				return nil, err
 			}
 		}
@@ -395,14 +396,13 @@ func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 			return nil, err
 		}
 	}
-	n := c.nodes[a.addr]
-	if err := c.wait(a.addr+" to begin a cluster",
-		func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
+	if err := c.Wait(a.addr+" to begin a cluster",
+		func() (bool, error) { return true, a.node.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}
-	config, err := c.joined(n, request.Cluster)
+	config, err := c.joined(a.node, request.Cluster)
 	if err == nil {
-		_, _, err = c.operator.leader(config, config.Shards[0].ID)
+		_, _, err = c.leader(config, config.Shards[0].ID)
 	}
 	if err == nil {
 		c.Say("%s: is the first node of the cluster %s", a.addr, short(config.Cluster))
@@ -411,9 +411,9 @@ func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 }
 
 // joined waits until a node is a member, and returns its configuration.
-func (o *operator) joined(n *remote, cluster string) (config *nodes.Configuration, err error) {
-	err = o.wait(n.addr+" to open its directory as a member", func() (bool, error) {
-		info, err := o.info(n.addr)
+func (o *operator) joined(n remote, cluster string) (config *nodes.Configuration, err error) {
+	err = o.Wait(n.Addr+" to open its directory as a member", func() (bool, error) {
+		info, err := o.info(n.Addr)
 		config = info.Configuration
 		return err == nil && info.Cluster == cluster && config != nil, err
 	})

@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const localHelp = `Runs a cluster on this machine, for trying it out, until Ctrl-C: one server per node, with
@@ -37,12 +39,12 @@ type localNode struct {
 	err  error         // how
 }
 
-func localCommand() subcommand {
+func localCommand() operate.Subcommand {
 	var l local
-	return subcommand{
-		use:   "local --dir DIR [--nodes 3] [--port 7001] [--page-port 9379]",
-		short: "run a cluster on this machine, to try it out", long: localHelp, args: cobra.NoArgs,
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "local --dir DIR [--nodes 3] [--port 7001] [--page-port 9379]",
+		Short: "run a cluster on this machine, to try it out", Long: localHelp, Args: cobra.NoArgs,
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&l.count, "nodes", 3, "how many nodes")
 			cmd.Flags().IntVar(&l.port, "port", 7001, "the first node's port; the others have the next ones")
 			cmd.Flags().IntVar(&l.page, "page-port", 0, "the port of the first node's status page; the "+
@@ -50,10 +52,10 @@ func localCommand() subcommand {
 			cmd.Flags().StringVar(&l.dir, "dir", "", "where the nodes' directories are, made if missing")
 			_ = cmd.MarkFlagRequired("dir")
 		},
-		run: func(o *operator, _ []string) error {
+		Run: run(func(o *operator, _ []string) error {
 			l.operator = o
 			return l.run()
-		},
+		}),
 	}
 }
 
@@ -147,7 +149,7 @@ func (l *local) start(program string, i int) (*localNode, error) {
 
 // create makes the cluster unless it exists.
 func (l *local) create(addrs []string) error {
-	err := l.wait("the nodes to start", func() (bool, error) {
+	err := l.Wait("the nodes to start", func() (bool, error) {
 		for _, a := range l.survey(addrs) {
 			if a.err != nil {
 				return false, a.err

@@ -25,13 +25,13 @@ is lost, and whatever the other one has received. A partition that has arrived s
 const rebalanceHelp = `Moves partitions of the cluster to which the server ANY belongs until each shard has as many as any
 other, or one more. With --empty SHARD that shard gets none, so that its nodes can be removed.`
 
-func moveCommand() subcommand {
+func moveCommand() operate.Subcommand {
 	var partitions, to string
 	var cancel bool
-	return subcommand{
-		use:   "move ANY --partitions A-B[,C...] {--to SHARD|--cancel} [--yes]",
-		short: "move partitions to a shard, or take that back", long: moveHelp, args: cobra.ExactArgs(1),
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "move ANY --partitions A-B[,C...] {--to SHARD|--cancel} [--yes]",
+		Short: "move partitions to a shard, or take that back", Long: moveHelp, Args: cobra.ExactArgs(1),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&partitions, "partitions", "", "the partitions: numbers and ranges")
 			cmd.Flags().StringVar(&to, "to", "", "the shard to move them to")
 			cmd.Flags().BoolVar(&cancel, "cancel", false, "take back the moves that have not arrived")
@@ -39,7 +39,7 @@ func moveCommand() subcommand {
 			cmd.MarkFlagsOneRequired("to", "cancel")
 			cmd.MarkFlagsMutuallyExclusive("to", "cancel")
 		},
-		run: func(o *operator, args []string) error {
+		Run: run(func(o *operator, args []string) error {
 			c, err := o.member(args[0])
 			if err != nil {
 				return err
@@ -56,19 +56,19 @@ func moveCommand() subcommand {
 				return err
 			}
 			return o.move(args[0], c, map[string][]int{shard: list})
-		},
+		}),
 	}
 }
 
-func rebalanceCommand() subcommand {
+func rebalanceCommand() operate.Subcommand {
 	empty := ""
-	return subcommand{
-		use:   "rebalance ANY [--empty SHARD] [--yes]",
-		short: "divide the partitions evenly among the shards", long: rebalanceHelp, args: cobra.ExactArgs(1),
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "rebalance ANY [--empty SHARD] [--yes]",
+		Short: "divide the partitions evenly among the shards", Long: rebalanceHelp, Args: cobra.ExactArgs(1),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&empty, "empty", "", "a shard to take all partitions from")
 		},
-		run: func(o *operator, args []string) error {
+		Run: run(func(o *operator, args []string) error {
 			c, err := o.member(args[0])
 			if err != nil {
 				return err
@@ -94,7 +94,7 @@ func rebalanceCommand() subcommand {
 					return err
 				}
 			} // partitions on their way to the shard to be emptied have arrived
-		},
+		}),
 	}
 }
 
@@ -178,7 +178,7 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 		if len(list) > 0 {
 			slices.Sort(list)
 			plan = append(plan, fmt.Sprintf("To the shard %s: %s, %s.", short(s.ID),
-				count(len(list), "partition"), spans(nodes.Ranges(list))))
+				operate.Count(len(list), "partition"), spans(nodes.Ranges(list))))
 		}
 		moves[s.ID] = list
 	}
@@ -302,7 +302,7 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 		return err
 	}
 	var now *nodes.Configuration
-	if err := o.wait("the moves to end", func() (ok bool, err error) {
+	if err := o.Wait("the moves to end", func() (ok bool, err error) {
 		now, err = o.member(existing)
 		return err == nil &&
 			!slices.ContainsFunc(moves, func(m nodes.Move) bool { return slices.Contains(now.Moves, m) }), err

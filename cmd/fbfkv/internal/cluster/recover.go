@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const recoverHelp = `Makes a new directory from the remains of a cluster. Use it only if a majority of nodes is lost
@@ -26,17 +27,17 @@ recover writes one subdirectory per shard, NEW/SHARD, and fbfkv cluster restore 
 them. The shards that have a majority lose nothing. On several machines, run it on each for whole shards,
 and copy the results into one directory. If nothing of a shard is left, copy its backup there.`
 
-func recoverCommand() subcommand {
+func recoverCommand() operate.Subcommand {
 	to := ""
-	return subcommand{
-		use:   "recover DIR ... --to NEW [--yes]",
-		short: "make a directory from the remains when a majority is lost for ever", long: recoverHelp,
-		args: cobra.MinimumNArgs(1),
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "recover DIR ... --to NEW [--yes]",
+		Short: "make a directory from the remains when a majority is lost for ever", Long: recoverHelp,
+		Args: cobra.MinimumNArgs(1),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&to, "to", "", "the new directory")
 			_ = cmd.MarkFlagRequired("to")
 		},
-		run: func(o *operator, dirs []string) error { return o.recover(dirs, to) },
+		Run: run(func(o *operator, dirs []string) error { return o.recover(dirs, to) }),
 	}
 }
 
@@ -69,7 +70,7 @@ func (o *operator) recover(dirs []string, to string) error {
 		}
 		if all := newest.Voters(end.Shard); many && named[end.Shard] < all {
 			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: entries that only "+
-				"others had are lost.", short(end.Shard), named[end.Shard], count(all, "node")))
+				"others had are lost.", short(end.Shard), named[end.Shard], operate.Count(all, "node")))
 		}
 	}
 	for _, id := range missing {

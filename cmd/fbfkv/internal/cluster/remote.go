@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,83 +12,28 @@ import (
 	"time"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
-// answerTime bounds a verb. A node that is asked to join asks others.
-const answerTime = 15 * time.Second
-
-// remote is a node, by its port for clients. It is connected when it is first asked, and
-// again after it was restarted. Safe for concurrent use.
-type remote struct {
-	addr   string
-	client *connect.Client
-}
+// remote is a node, by its port for clients.
+type remote struct{ *operate.Server }
 
 // remote returns the node at HOST:PORT.
-func (o *operator) remote(addr string) (*remote, error) {
-	if n := o.nodes[addr]; n != nil {
-		return n, nil
-	}
-	client, err := o.Server.Client(addr, answerTime)
-	if err != nil {
-		return nil, err
-	}
-	o.nodes[addr] = &remote{addr: addr, client: client}
-	return o.nodes[addr], nil
-}
-
-// close closes the connections.
-func (o *operator) close() {
-	for _, n := range o.nodes {
-		n.client.Close()
-	}
+func (o *operator) remote(addr string) (remote, error) {
+	s, err := o.Server(addr)
+	return remote{s}, err
 }
 
 // do asks the node to carry out a verb. An error says which node it is about.
-func (n *remote) do(verb string, request, answer any) error {
+func (n remote) do(verb string, request, answer any) error {
 	body, err := json.Marshal(request)
-	if err != nil {
-		return err
+	if err == nil {
+		err = n.AskJSON(answer, "CLUSTER FBFKV", verb, body)
 	}
-	text, err := n.client.Do(context.Background(), "CLUSTER", "FBFKV", verb, body).Text()
-	if err != nil {
-		return n.explain(err)
+	if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+		return fmt.Errorf("%s was started without a cluster: start it with --cluster-enabled yes", n.Addr)
 	}
-	if answer == nil {
-		return nil
-	}
-	if err := json.Unmarshal([]byte(text), answer); err != nil {
-		return fmt.Errorf("%s does not answer %s as expected: %w", n.addr, verb, err)
-	}
-	return nil
-}
-
-// explain says what an error of the node's means.
-func (n *remote) explain(err error) error {
-	if explained := connect.Explain(n.addr, "CLUSTER FBFKV", err); explained != nil {
-		return explained
-	}
-	if strings.Contains(err.Error(), "cluster support disabled") {
-		return fmt.Errorf("%s was started without a cluster: start it with --cluster-enabled yes", n.addr)
-	}
-	text := strings.TrimPrefix(err.Error(), "ERR ")
-	return fmt.Errorf("%s: %w", n.addr, refusal{text})
-}
-
-// refusal is what a node answered instead of doing what it was asked.
-type refusal struct{ text string }
-
-// Error is the node's text.
-func (r refusal) Error() string { return strings.TrimPrefix(r.text, nodes.TryAgain+" ") }
-
-// transient reports whether a second attempt may go well: the node cannot be reached, does
-// not lead any more, or is about to.
-func transient(err error) bool {
-	var gone connect.Unreachable
-	var said refusal
-	return errors.As(err, &gone) || errors.As(err, &said) && strings.HasPrefix(said.text, nodes.TryAgain)
+	return err
 }
 
 // info asks a node what it is.
@@ -104,6 +48,7 @@ func (o *operator) info(addr string) (info nodes.Info, err error) {
 // asked is a node that was asked what it is.
 type asked struct {
 	addr string
+	node remote
 	nodes.Info
 	err error
 }
@@ -113,13 +58,11 @@ func (o *operator) survey(addrs []string) []asked {
 	all := make([]asked, len(addrs))
 	var wait sync.WaitGroup
 	for i, addr := range addrs {
-		all[i].addr = addr
-		n, err := o.remote(addr)
-		if err != nil {
-			all[i].err = err
-			continue
+		a := &all[i]
+		a.addr = addr
+		if a.node, a.err = o.remote(addr); a.err == nil {
+			wait.Go(func() { a.err = a.node.do(nodes.VerbInfo, struct{}{}, &a.Info) })
 		}
-		wait.Go(func() { all[i].err = n.do(nodes.VerbInfo, struct{}{}, &all[i].Info) })
 	}
 	wait.Wait()
 	return all
@@ -129,20 +72,21 @@ func (o *operator) survey(addrs []string) []asked {
 const openingTime = 3 * time.Second
 
 // surveyAll is survey for nodes that must all answer. They may be opening their directories.
-func (o *operator) surveyAll(addrs []string) ([]asked, error) {
-	for end := time.Now().Add(min(openingTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
-		all := o.survey(addrs)
-		err := errors.Join(problems(all)...)
-		if err == nil || time.Now().After(end) ||
-			slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
-			return all, err
+func (o *operator) surveyAll(addrs []string) (all []asked, err error) {
+	err = operate.Watch(min(openingTime, o.Patience), func() (left error, _ bool, err error) {
+		all = o.survey(addrs)
+		left = errors.Join(problems(all)...)
+		if slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !operate.Transient(a.err) }) {
+			err = left
 		}
-	}
+		return left, false, err
+	})
+	return all, err
 }
 
 // reach is where we reach a member.
 func (o *operator) reach(m nodes.Member) string {
-	if o.Server.TLS() && m.TLSPort != 0 {
+	if o.Login.TLS() && m.TLSPort != 0 {
 		return net.JoinHostPort(m.Host, strconv.Itoa(m.TLSPort))
 	}
 	return m.Address()
@@ -179,22 +123,17 @@ func refresh(c *nodes.Configuration, all ...asked) {
 	}
 }
 
-// wait is Operator.Wait.
-func (o *operator) wait(what string, done func() (bool, error)) error {
-	return o.Operator.Wait(what, transient, done)
-}
-
 // leader waits for a leader of a shard that decides, and returns it with its answer. It brings c up to date
 // meanwhile: a node that has joined since c was read may lead.
-func (o *operator) leader(c *nodes.Configuration, shard string) (n *remote, info nodes.Info, err error) {
-	err = o.wait("a leader", func() (bool, error) {
+func (o *operator) leader(c *nodes.Configuration, shard string) (n remote, info nodes.Info, err error) {
+	err = o.Wait("a leader", func() (bool, error) {
 		all := o.survey(o.addresses(c.Of(shard)))
 		refresh(c, all...)
 		found := leading(c, all)
 		if found == nil {
 			return false, errors.Join(problems(all)...)
 		}
-		n, info = o.nodes[found.addr], found.Info
+		n, info = found.node, found.Info
 		return true, nil
 	})
 	return n, info, err
@@ -223,7 +162,7 @@ func problems(all []asked) (errs []error) {
 
 // change asks whoever leads a shard to carry out a verb, until it has.
 func (o *operator) change(c *nodes.Configuration, shard, verb string, request, answer any) error {
-	return o.wait("the leader to "+verb, func() (bool, error) {
+	return o.Wait("the leader to "+verb, func() (bool, error) {
 		leader, _, err := o.leader(c, shard)
 		if err != nil {
 			return false, err
@@ -235,7 +174,7 @@ func (o *operator) change(c *nodes.Configuration, shard, verb string, request, a
 // settle waits until those vote in the meta group who are to: until then the cluster may survive less than
 // it is said to.
 func (o *operator) settle(existing string) error {
-	return o.wait("the meta group", func() (bool, error) {
+	return o.Wait("the meta group", func() (bool, error) {
 		c, err := o.member(existing)
 		if err != nil {
 			return false, err
@@ -249,14 +188,14 @@ func (o *operator) settle(existing string) error {
 
 // configure asks any member to carry out a verb that changes the configuration, until one has.
 func (o *operator) configure(c *nodes.Configuration, verb string, request any) error {
-	return o.wait("the cluster to "+verb, func() (bool, error) {
+	return o.Wait("the cluster to "+verb, func() (bool, error) {
 		var failed error
 		for _, a := range o.survey(o.addresses(c.Members)) {
 			if a.err != nil || a.Cluster != c.Cluster {
 				failed = errors.Join(failed, a.err)
 				continue
 			}
-			if failed = o.nodes[a.addr].do(verb, request, nil); failed == nil || !transient(failed) {
+			if failed = a.node.do(verb, request, nil); failed == nil || !operate.Transient(failed) {
 				return true, failed
 			}
 		}

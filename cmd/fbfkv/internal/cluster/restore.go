@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const restoreHelp = `Makes a cluster as create does. The first node begins with the backup DIR on its machine.
@@ -20,19 +21,19 @@ has as many, with the same ids and partitions. Each begins, at one of its nodes,
 that shard, which must be in DIR on that node's machine; so put them there, or all on one machine.
 Each key is as it was when its shard was backed up; the tables are those of the newest backup.`
 
-func restoreCommand() subcommand {
+func restoreCommand() operate.Subcommand {
 	var c creation
-	return subcommand{
-		use:   "restore DIR HOST:PORT ... [--replicas N] [--yes]",
-		short: "make a cluster from a backup", long: restoreHelp,
-		args: cobra.MinimumNArgs(2), flags: c.flags,
-		run: func(o *operator, args []string) (err error) {
+	return operate.Subcommand{
+		Use:   "restore DIR HOST:PORT ... [--replicas N] [--yes]",
+		Short: "make a cluster from a backup", Long: restoreHelp,
+		Args: cobra.MinimumNArgs(2), Flags: c.flags,
+		Run: run(func(o *operator, args []string) (err error) {
 			c.operator, c.addrs = o, args[1:]
 			if c.backup, err = filepath.Abs(args[0]); err != nil {
 				return err
 			}
 			return c.run()
-		},
+		}),
 	}
 }
 
@@ -65,7 +66,7 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 	sees := map[string][]nodes.Backup{}
 	for _, a := range found {
 		var here []nodes.Backup
-		if err := c.nodes[a.addr].do(nodes.VerbBackups, nodes.RestoreRequest{Dir: c.backup},
+		if err := a.node.do(nodes.VerbBackups, nodes.RestoreRequest{Dir: c.backup},
 			&here); err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 		faults = append(faults, fmt.Errorf("there are backups of %s, and %d nodes with %d replicas for "+
 			"each leader are %d: "+
 			"restore as many shards as there were, since that moves no partitions from one to another",
-			count(len(parts), "shard"), len(c.addrs), c.replicas, n))
+			operate.Count(len(parts), "shard"), len(c.addrs), c.replicas, n))
 	}
 	if len(faults) == 0 && len(parts) == 1 && parts[0].Origin.Whole() {
 		c.backup = parts[0].Dir
@@ -179,20 +180,19 @@ func (c *creation) restores(shards [][]asked) (*nodes.Configuration, error) {
 }
 
 // restoreTo makes a node take what is in a backup on its machine.
-func (o *operator) restoreTo(n *remote, dir string) error {
-	o.Say("%s: checks and copies %s", n.addr, dir)
-	client, err := o.Server.Client(n.addr, -1) // as long as it takes
+func (o *operator) restoreTo(n remote, dir string) error {
+	o.Say("%s: checks and copies %s", n.Addr, dir)
+	patient, err := o.Patient(n.Addr)
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	if err := o.wait(n.addr+" to copy "+dir, func() (bool, error) {
-		return true, (&remote{n.addr, client}).do(nodes.VerbRestore, nodes.RestoreRequest{Dir: dir}, nil)
+	if err := o.Wait(n.Addr+" to copy "+dir, func() (bool, error) {
+		return true, remote{patient}.do(nodes.VerbRestore, nodes.RestoreRequest{Dir: dir}, nil)
 	}); err != nil {
 		return err
 	}
-	return o.wait(n.addr+" to open what was restored", func() (bool, error) {
-		info, err := o.info(n.addr)
+	return o.Wait(n.Addr+" to open what was restored", func() (bool, error) {
+		info, err := o.info(n.Addr)
 		return info.Restored == dir, err
 	})
 }

@@ -1,28 +1,29 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const statusHelp = `Shows the nodes of the cluster to which the server ANY belongs: which one leads, how far
 each one is in the log, and what is wrong, with the command that helps. The exit status
 is 0 if there is a leader and every node is well, otherwise 1.`
 
-func statusCommand() subcommand {
-	return subcommand{
-		use:   "status ANY",
-		short: "show the nodes of a cluster", long: statusHelp, args: cobra.ExactArgs(1),
-		run: func(o *operator, args []string) error { return o.status(args[0]) },
+func statusCommand() operate.Subcommand {
+	return operate.Subcommand{
+		Use:   "status ANY",
+		Short: "show the nodes of a cluster", Long: statusHelp, Args: cobra.ExactArgs(1),
+		Run: run(func(o *operator, args []string) error { return o.status(args[0]) }),
 	}
 }
 
@@ -34,7 +35,7 @@ func (o *operator) status(existing string) error {
 	}
 	all := o.survey(o.addresses(c.Members))
 	o.Say("cluster %s, %s, %s, %d partitions, format level %d, configuration %d",
-		short(c.Cluster), count(len(c.Members), "node"), count(len(c.Shards), "shard"), c.Partitions,
+		short(c.Cluster), operate.Count(len(c.Members), "node"), operate.Count(len(c.Shards), "shard"), c.Partitions,
 		c.Format, c.Version)
 	var ills, leaderless []string
 	for i := range c.Shards {
@@ -79,21 +80,13 @@ func (o *operator) status(existing string) error {
 		return fmt.Errorf("%s without a leader: %s; it serves no clients until a majority of the shard's "+
 			"nodes runs; "+
 			"if one is lost for ever, see fbfkv cluster recover",
-			count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
+			operate.Count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
 	case len(ills) > 0:
 		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
 	case len(meta) > 0:
 		return errors.New("the cluster's configuration cannot be changed at the moment")
 	}
 	return nil
-}
-
-// count says how many there are of something.
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // held says which part of the data a shard has.
@@ -171,8 +164,7 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 		}
 	}
 	replaceable := 2*well > voters
-	w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tid\trole\tterm\tapplied\tbehind\tversion")
+	w := o.Table("node\tid\trole\tterm\tapplied\tbehind\tversion")
 	for i, m := range members {
 		a := all[i]
 		role, ill := judgeMember(m, a, c, replaceable)
@@ -180,7 +172,7 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 			ills = append(ills, m.Address()+" "+ill)
 		}
 		if a.err != nil || a.State == nil || a.Self.ID != m.ID {
-			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\n", m.Address(), short(m.ID), role, orDash(a.Version))
+			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\n", m.Address(), short(m.ID), role, cmp.Or(a.Version, "-"))
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", m.Address(), short(m.ID), role, a.State.Term,
@@ -260,11 +252,4 @@ func differences(all []asked) (lines []string) {
 	}
 	slices.Sort(lines)
 	return lines
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

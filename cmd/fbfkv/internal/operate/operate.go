@@ -9,24 +9,28 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-// RetryPeriod is between two looks at something that is expected to come.
+// RetryPeriod is the time between two looks at something that is expected to come.
 const RetryPeriod = 100 * time.Millisecond
 
 // Operator is one run of a subcommand.
 type Operator struct {
-	Server   connect.Flags
+	Login    connect.Flags
 	Yes      bool
 	Patience time.Duration
 
 	In          io.Reader
 	Out, Stderr io.Writer
+
+	servers map[address]*Server
 }
 
 // Subcommand is one of a command's.
@@ -86,9 +90,10 @@ func (c Command) subcommand(s Subcommand) *cobra.Command {
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.In, o.Out, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+		defer o.close()
 		return s.Run(o, args)
 	}
-	o.Server.Add(cmd.Flags())
+	o.Login.Add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	cmd.Flags().DurationVar(&o.Patience, "patience", time.Minute, "for how long to wait for "+c.Patience)
 	if s.Flags != nil {
@@ -120,21 +125,68 @@ func (o *Operator) Confirm(plan ...string) error {
 	return nil
 }
 
+// Count says how many there are of something.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Table returns a table below a heading. Tabs divide columns, Flush prints it.
+func (o *Operator) Table(heading string) *tabwriter.Writer {
+	w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, heading)
+	return w
+}
+
+// Progress shows on a terminal how much is left of what was there at most.
+type Progress struct {
+	*bar.Bar
+	stage string
+	most  uint64
+}
+
+// Progress returns a bar for a stage.
+func (o *Operator) Progress(stage string) *Progress { return &Progress{bar.New(o.Stderr), stage, 0} }
+
+// Left draws the bar.
+func (p *Progress) Left(n uint64) {
+	p.most = max(p.most, n)
+	p.Set(p.stage, false, int64(p.most-n), int64(p.most))
+}
+
+// Watch calls look every now and then, until it returns an error, or nothing that is left to wait for.
+// What is left is an error as well: Watch ends with it when nothing has moved for patience.
+func Watch(patience time.Duration, look func() (left error, moved bool, err error)) error {
+	for end := time.Now().Add(patience); ; time.Sleep(RetryPeriod) {
+		left, moved, err := look()
+		if left == nil || err != nil {
+			return err
+		}
+		if moved {
+			end = time.Now().Add(patience)
+		}
+		if time.Now().After(end) {
+			return left
+		}
+	}
+}
+
 // Wait calls done every now and then until it reports true. An error that is not transient
 // ends it. When patience ends, the error is the last one, or names what did not come.
-func (o *Operator) Wait(what string, transient func(error) bool, done func() (bool, error)) error {
-	for end := time.Now().Add(o.Patience); ; time.Sleep(RetryPeriod) {
+func (o *Operator) Wait(what string, done func() (bool, error)) error {
+	return Watch(o.Patience, func() (left error, _ bool, err error) {
 		ok, err := done()
 		switch {
 		case ok && err == nil:
-			return nil
-		case err != nil && !transient(err):
-			return err
-		case time.Now().After(end) && err != nil:
+			return nil, false, nil
+		case err != nil && !Transient(err):
+			return nil, false, err
+		case err != nil:
 			return fmt.Errorf("gave up after %v waiting for %s: %w; run the command again", o.Patience, what,
-				err)
-		case time.Now().After(end):
-			return fmt.Errorf("gave up after %v waiting for %s; run the command again", o.Patience, what)
+				err), false, nil
 		}
-	}
+		return fmt.Errorf("gave up after %v waiting for %s; run the command again", o.Patience, what), false, nil
+	})
 }

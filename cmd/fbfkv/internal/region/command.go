@@ -3,11 +3,8 @@
 package region
 
 import (
-	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,116 +34,44 @@ ACL SETUSER peer on >PASSWORD +region.pull.
 The user needs permission to run REGION. Set the password in the environment variable
 ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`
 
-// answerTime bounds a command. REGION ADMIT connects to the newcomer.
-const answerTime = 15 * time.Second
-
 // operator is one run of a subcommand.
-type operator struct {
-	*operate.Operator
-	servers map[string]*server // by HOST:PORT
+type operator struct{ *operate.Operator }
+
+// run makes a subcommand's function of one for an operator of regions.
+func run(do func(o *operator, args []string) error) func(*operate.Operator, []string) error {
+	return func(o *operate.Operator, args []string) error { return do(&operator{o}, args) }
 }
 
 // New returns the command with its subcommands.
 func New() *cobra.Command {
-	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters",
-		Long: help, Patience: "a region"}
-	for _, s := range []subcommand{createCommand, joinCommand, statusCommand(), removeCommand(),
-		flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
-		c.Subcommands = append(c.Subcommands, operate.Subcommand{
-			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
-			Run: func(base *operate.Operator, args []string) error {
-				o := &operator{base, map[string]*server{}}
-				defer o.close()
-				return s.run(o, args)
-			},
-		})
-	}
-	return c.New()
-}
-
-// subcommand is one of the commands.
-type subcommand struct {
-	use, short, long string
-	args             cobra.PositionalArgs
-	flags            func(cmd *cobra.Command)
-	run              func(o *operator, args []string) error
-}
-
-// server is a server, by its port for clients.
-type server struct {
-	addr   string
-	client *connect.Client
-}
-
-// server returns the server at HOST:PORT.
-func (o *operator) server(addr string) (*server, error) {
-	if s := o.servers[addr]; s != nil {
-		return s, nil
-	}
-	client, err := o.Server.Client(addr, answerTime)
-	if err != nil {
-		return nil, err
-	}
-	o.servers[addr] = &server{addr, client}
-	return o.servers[addr], nil
-}
-
-func (o *operator) close() {
-	for _, s := range o.servers {
-		s.client.Close()
-	}
-}
-
-// askError is the answer of a region that cannot do it, and names the one that can.
-type askError struct{ addr, text string }
-
-func (e askError) Error() string { return e.text }
-
-// do carries out a subcommand of REGION. An error says which server it is about.
-func (s *server) do(args ...any) (string, error) {
-	text, err := s.client.Do(context.Background(), append([]any{"REGION"}, args...)...).Text()
-	if err == nil {
-		return text, nil
-	}
-	if explained := connect.Explain(s.addr, "REGION", err); explained != nil {
-		return "", explained
-	}
-	said := strings.TrimPrefix(err.Error(), "ERR ")
-	if to, ok := strings.CutPrefix(said, "ASK "); ok {
-		to, said, _ = strings.Cut(to, " ")
-		return "", askError{to, fmt.Sprintf("%s: %s", s.addr, said)}
-	}
-	return "", fmt.Errorf("%s: %s", s.addr, said)
+	return operate.Command{Name: "region", Short: "make servers regions that count the same counters",
+		Long: help, Patience: "a region", Subcommands: []operate.Subcommand{createCommand, joinCommand,
+			statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand}}.New()
 }
 
 // status asks a server how its region is doing; of a cluster, by the leaders of all shards.
-func (o *operator) status(addr string) (*server, regions.NodeStatus, error) {
+func (o *operator) status(addr string) (*operate.Server, regions.NodeStatus, error) {
 	s, st, leaders, err := o.readers(addr)
 	if err != nil || !st.Member || len(st.Shards) == 0 {
 		return s, st, err
 	}
 	all := make([]regions.NodeStatus, len(leaders))
 	for i, leader := range leaders {
-		if all[i], err = leader.status(); err != nil {
+		if all[i], err = statusOf(leader); err != nil {
 			return s, st, err
 		}
 	}
 	return s, merged(st, all), nil
 }
 
-// status is how one server is doing, be it all of a region or not.
-func (s *server) status() (st regions.NodeStatus, err error) {
-	text, err := s.do("STATUS")
-	if err == nil {
-		if err = json.Unmarshal([]byte(text), &st); err != nil {
-			err = fmt.Errorf("%s does not answer with a status: %w", s.addr, err)
-		}
-	}
+// statusOf is how one server is doing, be it all of a region or not.
+func statusOf(s *operate.Server) (st regions.NodeStatus, err error) {
+	err = s.AskJSON(&st, "REGION", "STATUS")
 	return st, err
 }
 
 // region is status of a server that must be a region.
-func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err error) {
+func (o *operator) region(addr string) (s *operate.Server, st regions.NodeStatus, err error) {
 	if s, st, err = o.status(addr); err == nil && !st.Member {
 		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region "+
 			"join adds it to others", addr)
@@ -156,37 +81,40 @@ func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err er
 
 // decide has the region that decides carry out a subcommand, whichever is asked first, and
 // returns it, and its answer.
-func (o *operator) decide(s *server, args ...any) (*server, string, error) {
+func (o *operator) decide(s *operate.Server, args ...any) (*operate.Server, string, error) {
 	for range 3 {
-		text, err := s.do(args...)
-		ask, ok := err.(askError)
-		if !ok {
+		text, err := s.Ask("REGION", args...)
+		var said operate.Refusal
+		errors.As(err, &said)
+		decides, _ := said.Elsewhere()
+		if decides == "" {
 			return s, text, err
 		}
-		if s, err = o.server(ask.addr); err == nil {
-			_, err = s.do("MEMBERS")
+		refused := err
+		if s, err = o.Server(decides); err == nil {
+			_, err = s.Ask("REGION", "MEMBERS")
 		}
 		if err != nil {
-			return nil, "", fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
+			return nil, "", fmt.Errorf("%v; it cannot be asked from here: %w", refused, err)
 		}
 	}
 	return nil, "",
-		fmt.Errorf("%s: the regions do not agree yet which of them decides; run the command again", s.addr)
+		fmt.Errorf("%s: the regions do not agree yet which of them decides; run the command again", s.Addr)
 }
 
 // members are those that a region knows.
-func (o *operator) members(s *server) (set store.RegionSet, err error) {
+func (o *operator) members(s *operate.Server) (set store.RegionSet, err error) {
 	return o.change(s, "MEMBERS")
 }
 
 // change is decide if the answer is the members.
-func (o *operator) change(s *server, args ...any) (set store.RegionSet, err error) {
+func (o *operator) change(s *operate.Server, args ...any) (set store.RegionSet, err error) {
 	s, text, err := o.decide(s, args...)
 	if err != nil {
 		return set, err
 	}
 	if set, err = store.DecodeRegionSet([]byte(text)); err != nil {
-		err = fmt.Errorf("%s does not answer with the regions: %w", s.addr, err)
+		err = fmt.Errorf("%s does not answer with the regions: %w", s.Addr, err)
 	}
 	return set, err
 }

@@ -2,7 +2,6 @@ package region
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,9 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
@@ -29,14 +26,14 @@ type drain struct {
 	o     *operator
 	stay  map[string]string // addresses by names
 	leave map[string]*regions.PeerStatus
-	told  map[*server]map[uint16]uint64
+	told  map[*operate.Server]map[uint16]uint64
 }
 
 // drain returns which of the regions to be removed answer; nil: none does. All regions that stay
 // must read them.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
 	d := &drain{o,
-		map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
+		map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*operate.Server]map[uint16]uint64{}}
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		if !slices.Contains(names, p.Name) {
@@ -106,7 +103,7 @@ func (d *drain) drained(remove func() error) error {
 func (d *drain) serve(name string) error {
 	_, _, readers, err := d.o.readers(d.leave[name].Address)
 	for _, s := range readers {
-		_, failed := s.do("LEAVE", "NO")
+		_, failed := s.Ask("REGION", "LEAVE", "NO")
 		err = errors.Join(err, failed)
 	}
 	return err
@@ -114,11 +111,10 @@ func (d *drain) serve(name string) error {
 
 // wait returns when all others have what the leaving ones have done.
 func (d *drain) wait(interrupted context.Context) error {
-	progress := bar.New(d.o.Stderr)
+	progress := d.o.Progress("the others take what it has counted, entries of the log")
 	defer progress.Clear()
-	said := map[string]bool{}
-	most, least := uint64(0), uint64(1<<64-1)
-	for end := time.Now().Add(d.o.Patience); ; {
+	said, least := map[string]bool{}, uint64(1<<64-1)
+	return operate.Watch(d.o.Patience, func() (left error, moved bool, err error) {
 		lag, waits := uint64(0), []string{}
 		for _, name := range sorted(d.leave) {
 			ends, err := d.refuse(name) // again, for another leader of a shard does not know
@@ -138,25 +134,16 @@ func (d *drain) wait(interrupted context.Context) error {
 			}
 		}
 		if len(waits) == 0 {
-			return nil
+			return nil, false, nil
 		}
-		if lag < least {
-			end, least = time.Now().Add(d.o.Patience), lag
+		why := strings.Join(waits, "; ") + orLost
+		if interrupted.Err() != nil {
+			return nil, false, fmt.Errorf("interrupted, nothing was removed: %s", why)
 		}
-		most = max(most, lag)
-		progress.Set("the others take what it has counted, entries of the log", false, int64(most-lag),
-			int64(most))
-		switch {
-		case interrupted.Err() != nil:
-			return fmt.Errorf("interrupted, nothing was removed: %s%s", strings.Join(waits, "; "), orLost)
-		case time.Now().After(end):
-			return fmt.Errorf("nothing was removed: %s%s", strings.Join(waits, "; "), orLost)
-		}
-		select {
-		case <-interrupted.Done():
-		case <-time.After(operate.RetryPeriod):
-		}
-	}
+		progress.Left(lag)
+		moved, least = lag < least, min(lag, least)
+		return fmt.Errorf("nothing was removed: %s", why), moved, nil
+	})
 }
 
 // refuse lets a region refuse writes, of a cluster the leaders of all shards, and returns the
@@ -168,18 +155,14 @@ func (d *drain) refuse(name string) (map[uint16]uint64, error) {
 	}
 	all := make(map[uint16]uint64)
 	for _, s := range readers {
-		st, err := s.status()
+		st, err := statusOf(s)
 		if err != nil {
 			return nil, err
 		}
 		if !st.Leaving || d.told[s] == nil {
-			text, err := s.do("LEAVE", "YES")
-			if err != nil {
-				return nil, err
-			}
 			var ends map[uint16]uint64
-			if err := json.Unmarshal([]byte(text), &ends); err != nil {
-				return nil, fmt.Errorf("%s does not answer with sequences: %w", s.addr, err)
+			if err := s.AskJSON(&ends, "REGION", "LEAVE", "YES"); err != nil {
+				return nil, err
 			}
 			d.told[s] = ends
 		}

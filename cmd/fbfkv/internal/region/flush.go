@@ -4,23 +4,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
-func flushCommand() subcommand {
-	return subcommand{
-		use:   "flush HOST:PORT [--yes]",
-		short: "delete every key in all regions",
-		long: `Deletes every key in all regions. HOST:PORT is any of them; the first region decides, and must
+func flushCommand() operate.Subcommand {
+	return operate.Subcommand{
+		Use:   "flush HOST:PORT [--yes]",
+		Short: "delete every key in all regions",
+		Long: `Deletes every key in all regions. HOST:PORT is any of them; the first region decides, and must
 be reachable. Each of the others follows when it learns of the flush, and loses its writes
 until then; a region that is away loses all it counts until it is back. It cannot be undone.
 
 The command ends when all regions that can be reached have followed, and names the others.`,
-		args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.flush(args[0]) },
+		Args: cobra.ExactArgs(1), Run: run(func(o *operator, args []string) error { return o.flush(args[0]) }),
 	}
 }
 
@@ -45,7 +44,7 @@ func (o *operator) flush(addr string) error {
 	if s, _, err = o.decide(s, "FLUSH"); err != nil {
 		return err
 	}
-	return o.flushed(s.addr)
+	return o.flushed(s.Addr)
 }
 
 // flushed waits until the others have followed a flush, as the region knows that decided it. They do
@@ -57,7 +56,10 @@ func (o *operator) flushed(addr string) error {
 	}
 	o.Say("%s: has deleted every key; era %d begins", st.Name, st.Era)
 	version, followed := st.Version, make(map[string]bool)
-	for end := time.Now().Add(o.Patience); ; time.Sleep(operate.RetryPeriod) {
+	return operate.Watch(o.Patience, func() (left error, _ bool, err error) {
+		if _, st, err = o.status(addr); err != nil {
+			return nil, false, err
+		}
 		var waits, away []string
 		for i := range st.Peers {
 			switch p := &st.Peers[i]; {
@@ -72,19 +74,13 @@ func (o *operator) flushed(addr string) error {
 				waits = append(waits, waiting(p))
 			}
 		}
-		late := time.Now().After(end)
-		switch {
-		case len(waits) == len(away):
-			for _, name := range away {
-				o.Say("%s: cannot be read by %s now; it follows when it learns of the flush", name, st.Name)
-			}
-			return nil
-		case late:
+		if len(waits) > len(away) {
 			return fmt.Errorf("not flushed yet: %s; they follow by themselves: see fbfkv region "+
-				"status of each", strings.Join(waits, ", "))
+				"status of each", strings.Join(waits, ", ")), false, nil
 		}
-		if _, st, err = o.status(addr); err != nil {
-			return err
+		for _, name := range away {
+			o.Say("%s: cannot be read by %s now; it follows when it learns of the flush", name, st.Name)
 		}
-	}
+		return nil, false, nil
+	})
 }

@@ -12,16 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
-var createCommand = subcommand{
-	use:   "create HOST:PORT NAME [--yes]",
-	short: "make a server the first region",
-	long: `Makes the running server HOST:PORT the first region, with the name NAME and the counters that
+var createCommand = operate.Subcommand{
+	Use:   "create HOST:PORT NAME [--yes]",
+	Short: "make a server the first region",
+	Long: `Makes the running server HOST:PORT the first region, with the name NAME and the counters that
 it has. Others join it, and learn its counters.
 
 HOST is where the other regions reach it; so it is not 127.0.0.1, unless all regions are
@@ -31,15 +30,15 @@ it go on.
 
 The first region admits new ones. While it cannot be reached the others count on, and none
 can join.`,
-	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
+	Args: cobra.ExactArgs(2), Run: run(func(o *operator, args []string) error {
 		return o.create(args[0], args[1])
-	},
+	}),
 }
 
-var joinCommand = subcommand{
-	use:   "join NEW NAME EXISTING [--yes]",
-	short: "make a server another region",
-	long: `Makes the running server NEW a region with the name NAME, beside those to which the server
+var joinCommand = operate.Subcommand{
+	Use:   "join NEW NAME EXISTING [--yes]",
+	Short: "make a server another region",
+	Long: `Makes the running server NEW a region with the name NAME, beside those to which the server
 EXISTING belongs. NEW may have counters: counters with the same key are added up. So it must not begin with a copy of another region's data.
 
 Until NEW has caught up with all others, it refuses operations with opids that it does not
@@ -50,9 +49,9 @@ NEW then reads the others' counters; the command shows that, and ends when NEW h
 with all of them. You need not wait: NEW goes on by itself. If the command was
 interrupted before, run it again. Run again with another HOST:PORT it changes
 the address at which the others reach NEW.`,
-	args: cobra.ExactArgs(3), run: func(o *operator, args []string) error {
+	Args: cobra.ExactArgs(3), Run: run(func(o *operator, args []string) error {
 		return o.join(args[0], args[1], args[2])
-	},
+	}),
 }
 
 func (o *operator) create(addr, name string) error {
@@ -134,9 +133,9 @@ func (o *operator) announce(set store.RegionSet) error {
 			continue
 		}
 		set.Self = m.Region
-		s, err := o.server(m.Address)
+		s, err := o.Server(m.Address)
 		if err == nil {
-			_, err = s.do("JOIN", set.Encode())
+			_, err = s.Ask("REGION", "JOIN", set.Encode())
 		}
 		if err != nil {
 			failed = errors.Join(failed, err)
@@ -207,7 +206,7 @@ func (o *operator) join(addr, name, existing string) error {
 	if !st.Member {
 		o.Say("%s: is admitted", addr)
 	}
-	if _, err := s.do("JOIN", set.Encode()); err != nil {
+	if _, err := s.Ask("REGION", "JOIN", set.Encode()); err != nil {
 		return fmt.Errorf("%w; %s is admitted and has not joined: run the command again", err, name)
 	}
 	o.Say("%s: is the region %s, one of %d", addr, name, members(&set))
@@ -221,10 +220,10 @@ const settleTime = 10 * time.Second
 // it and to answer it, and would refuse operations until then.
 func (o *operator) ready(addr, existing, newcomer string) error {
 	strange := map[string]bool{} // cannot be asked from here
-	for end := time.Now().Add(min(settleTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
+	return operate.Watch(min(settleTime, o.Patience), func() (left error, _ bool, err error) {
 		_, there, err := o.status(existing)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		lacks, paused := unread(existing, &there, newcomer)
 		for _, p := range there.Peers {
@@ -237,14 +236,16 @@ func (o *operator) ready(addr, existing, newcomer string) error {
 				lacks, paused = append(lacks, more...), paused || pausing
 			}
 		}
-		switch {
-		case len(lacks) == 0:
-			return nil
-		case paused || time.Now().After(end):
-			return fmt.Errorf("nothing was done: %s would refuse operations with opids until it has "+
-				"caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
+		if len(lacks) == 0 {
+			return nil, false, nil
 		}
-	}
+		left = fmt.Errorf("nothing was done: %s would refuse operations with opids until it has "+
+			"caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
+		if paused {
+			return nil, false, left
+		}
+		return left, false, nil
+	})
 }
 
 // unread says which regions, but for a newcomer, one does not read, and what helps.
@@ -283,7 +284,7 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 		candidate(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
 	if n := o.keys(addr); n > 0 {
 		lines = append(lines, fmt.Sprintf("It has %s: its counts are added to those of the others. If it "+
-			"is a copy of another region's data, do not go on.", plural(int(n), "key")),
+			"is a copy of another region's data, do not go on.", operate.Count(int(n), "key")),
 			"Until it has caught up with the others it refuses operations with opids that it does not "+
 				"know: they may know them.")
 	}
@@ -294,7 +295,7 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 func (o *operator) keys(addr string) (n int64) {
 	_, _, readers, _ := o.readers(addr)
 	for _, s := range readers {
-		some, _ := s.client.Do(context.Background(), "DBSIZE").Int()
+		some, _ := s.Client.Do(context.Background(), "DBSIZE").Int()
 		n += some
 	}
 	return n
@@ -303,14 +304,13 @@ func (o *operator) keys(addr string) (n int64) {
 // follow waits until a region has taken what the others have told of. As long as that goes on it
 // may take long.
 func (o *operator) follow(addr string, set store.RegionSet) error {
-	progress := bar.New(o.Stderr)
+	progress := o.Progress(addr + " catches up, entries of the log")
 	defer progress.Clear()
-	done := map[string]bool{}
-	end, most, moved := time.Now().Add(o.Patience), uint64(0), uint64(0)
-	for ; ; time.Sleep(operate.RetryPeriod) {
+	done, moved := map[string]bool{}, uint64(0)
+	return operate.Watch(o.Patience, func() (left error, moves bool, err error) {
 		_, st, err := o.status(addr)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		lag, now, waits, tables := uint64(0), uint64(0), []string{}, []string{}
 		for _, p := range st.Peers {
@@ -319,7 +319,7 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 		// it catches up all the same
 		ills := slices.DeleteFunc(st.Ills, func(ill string) bool { return slices.Contains(tables, ill) })
 		if len(ills) > 0 {
-			return fmt.Errorf("%s: %s", addr, strings.Join(ills, "; "))
+			return nil, false, fmt.Errorf("%s: %s", addr, strings.Join(ills, "; "))
 		}
 		for _, p := range st.Peers {
 			lag += p.LagOps
@@ -340,18 +340,13 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 			for _, ill := range tables {
 				o.Say("%s", ill)
 			}
-			return nil
+			return nil, false, nil
 		}
-		if now != moved {
-			end, moved = time.Now().Add(o.Patience), now
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s has not caught up with %s; it goes on by itself: see fbfkv region "+
-				"status %[1]s", addr, strings.Join(waits, ", nor with "))
-		}
-		most = max(most, lag)
-		progress.Set(addr+" catches up, entries of the log", false, int64(most-lag), int64(most))
-	}
+		progress.Left(lag)
+		moves, moved = now != moved, now
+		return fmt.Errorf("%s has not caught up with %s; it goes on by itself: see fbfkv region "+
+			"status %[1]s", addr, strings.Join(waits, ", nor with ")), moves, nil
+	})
 }
 
 // waiting says what a region still lacks.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,13 +11,13 @@ import (
 	"github.com/fbfkv/fbfkv/regions"
 )
 
-func removeCommand() subcommand {
+func removeCommand() operate.Subcommand {
 	var heir string
 	var lost bool
-	return subcommand{
-		use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--lost] [--yes]",
-		short: "remove regions that are lost or no longer needed",
-		long: `Removes the regions NAME. HOST:PORT is a region that stays. Operations of a removed region that
+	return operate.Subcommand{
+		Use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--lost] [--yes]",
+		Short: "remove regions that are lost or no longer needed",
+		Long: `Removes the regions NAME. HOST:PORT is a region that stays. Operations of a removed region that
 another one has read still count; the heir, a region that stays, looks after them from then on.
 A removed region joins again only with an empty directory.
 
@@ -33,13 +32,13 @@ it too. You need not wait: the regions go on by themselves.
 
 The first region of those that stay decides. If regions are removed because all but one are
 lost, name them all.`,
-		args: cobra.MinimumNArgs(2),
-		flags: func(cmd *cobra.Command) {
+		Args: cobra.MinimumNArgs(2),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after their counts (required)")
 			cmd.Flags().BoolVar(&lost, "lost", false, "remove regions that answer at once too: operations "+
 				"that they have not shared are lost")
 		},
-		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:], lost) },
+		Run: run(func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:], lost) }),
 	}
 }
 
@@ -144,10 +143,10 @@ func removes(st *regions.NodeStatus, heir string, names []string, d *drain) []st
 // inherit waits until the heirs of removed regions have all that is known of them, as a region tells.
 func (o *operator) inherit(addr string, names []string) error {
 	said := make(map[string]string)
-	for end := time.Now().Add(o.Patience); ; time.Sleep(operate.RetryPeriod) {
+	return operate.Watch(o.Patience, func() (left error, moved bool, err error) {
 		_, st, err := o.status(addr)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		var waits []string
 		for _, name := range names {
@@ -162,21 +161,19 @@ func (o *operator) inherit(addr string, names []string) error {
 			if r.State == said[name] {
 				continue
 			}
-			end, said[name] = time.Now().Add(o.Patience), r.State
+			moved, said[name] = true, r.State
 			if r.Done {
 				o.Say("%s: looks after the counts of %s", r.Heir, name)
 			} else {
 				o.Say("%s: %s", name, r.State)
 			}
 		}
-		switch {
-		case len(waits) == 0:
-			return nil
-		case time.Now().After(end):
-			return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr,
-				strings.Join(waits, "; "))
+		if len(waits) == 0 {
+			return nil, false, nil
 		}
-	}
+		return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr,
+			strings.Join(waits, "; ")), moved, nil
+	})
 }
 
 // removal is how far the removal of a region is; nil: it was not removed, or there is another one of

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 )
 
@@ -12,25 +13,25 @@ import (
 
 // readers returns a server, what it says of itself, and the servers by which its region reads
 // others: itself, or the leaders of its cluster's shards.
-func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all []*server, err error) {
-	if s, err = o.server(addr); err == nil {
-		st, err = s.status()
+func (o *operator) readers(addr string) (s *operate.Server, st regions.NodeStatus, all []*operate.Server, err error) {
+	if s, err = o.Server(addr); err == nil {
+		st, err = statusOf(s)
 	}
 	if err != nil || len(st.Shards) == 0 {
-		return s, st, []*server{s}, err
+		return s, st, []*operate.Server{s}, err
 	}
 	for i := range st.Shards {
 		leader := ""
 		for _, n := range st.Shards[i].Nodes {
 			if n.Leads {
-				leader = n.Address(o.Server.TLS())
+				leader = n.Address(o.Login.TLS())
 			}
 		}
 		if leader == "" {
 			return s, st, nil,
 				fmt.Errorf("%s: a shard of the cluster has no leader now; run the command again", addr)
 		}
-		l, err := o.server(leader)
+		l, err := o.Server(leader)
 		if err != nil {
 			return s, st, nil, err
 		}
@@ -40,10 +41,10 @@ func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all [
 }
 
 // others returns the nodes of a cluster that lead no shard. Each has counted what it took while it led.
-func (o *operator) others(st *regions.NodeStatus) (all []*server) {
+func (o *operator) others(st *regions.NodeStatus) (all []*operate.Server) {
 	for i := range st.Shards {
 		for _, n := range st.Shards[i].Nodes {
-			if s, err := o.server(n.Address(o.Server.TLS())); err == nil && !n.Leads {
+			if s, err := o.Server(n.Address(o.Login.TLS())); err == nil && !n.Leads {
 				all = append(all, s)
 			}
 		}
@@ -57,7 +58,7 @@ func (o *operator) whole(addr string) (st regions.NodeStatus, err error) {
 		return st, err
 	}
 	for _, s := range o.others(&st) {
-		if n, err := s.status(); err == nil {
+		if n, err := statusOf(s); err == nil {
 			st.Operations.Add(&n.Operations)
 			st.Acknowledged += n.Acknowledged
 			addIlls(&st, n.Ills)
@@ -73,12 +74,12 @@ func (o *operator) acknowledge(addr string, st *regions.NodeStatus) error {
 		return err
 	}
 	for _, s := range readers { // of more than it has counted, each notes what it has
-		if _, err := s.do("ACKNOWLEDGE", st.Operations.Unchecked); err != nil {
+		if _, err := s.Ask("REGION", "ACKNOWLEDGE", st.Operations.Unchecked); err != nil {
 			return err
 		}
 	}
 	for _, s := range o.others(st) {
-		_, _ = s.do("ACKNOWLEDGE", st.Operations.Unchecked) // fails if it is down
+		_, _ = s.Ask("REGION", "ACKNOWLEDGE", st.Operations.Unchecked) // fails if it is down
 	}
 	return nil
 }

@@ -1,30 +1,29 @@
 package region
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
-func statusCommand() subcommand {
+func statusCommand() operate.Subcommand {
 	var acknowledge bool
-	return subcommand{
-		use:   "status HOST:PORT [--acknowledge]",
-		short: "show how a region reads the others",
-		long:  statusHelp, args: cobra.ExactArgs(1),
-		flags: func(cmd *cobra.Command) {
+	return operate.Subcommand{
+		Use:   "status HOST:PORT [--acknowledge]",
+		Short: "show how a region reads the others",
+		Long:  statusHelp, Args: cobra.ExactArgs(1),
+		Flags: func(cmd *cobra.Command) {
 			cmd.Flags().BoolVar(&acknowledge, "acknowledge", false, "take note of operations that may "+
 				"count twice")
 		},
-		run: func(o *operator, args []string) error { return o.show(args[0], acknowledge) },
+		Run: run(func(o *operator, args []string) error { return o.show(args[0], acknowledge) }),
 	}
 }
 
@@ -42,36 +41,36 @@ them with --acknowledge; then only further ones are.
   version  of the set of regions, as the other knows it: a lower one lacks the last change,
            such as a flush`
 
-var pauseCommand = subcommand{
-	use:   "pause HOST:PORT NAME",
-	short: "let a region stop reading another one",
-	long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
+var pauseCommand = operate.Subcommand{
+	Use:   "pause HOST:PORT NAME",
+	Short: "let a region stop reading another one",
+	Long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
 again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond that,
 HOST:PORT fetches NAME's state. NAME still reads HOST:PORT; to stop both, pause both.`,
-	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
+	Args: cobra.ExactArgs(2), Run: run(func(o *operator, args []string) error {
 		return o.tell(args[0], "PAUSE", args[1], "does not read %s any more")
-	},
+	}),
 }
 
-var resumeCommand = subcommand{
-	use:   "resume HOST:PORT NAME",
-	short: "let a region read another one again",
-	long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
+var resumeCommand = operate.Subcommand{
+	Use:   "resume HOST:PORT NAME",
+	Short: "let a region read another one again",
+	Long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
 waiting because NAME could not be read.`,
-	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
+	Args: cobra.ExactArgs(2), Run: run(func(o *operator, args []string) error {
 		return o.tell(args[0], "RESUME", args[1], "reads %s")
-	},
+	}),
 }
 
-var verifyCommand = subcommand{
-	use:   "verify HOST:PORT",
-	short: "compare the counters of the regions",
-	long: `Compares the region HOST:PORT with each of the others, by digests of all counters; they
+var verifyCommand = operate.Subcommand{
+	Use:   "verify HOST:PORT",
+	Short: "compare the counters of the regions",
+	Long: `Compares the region HOST:PORT with each of the others, by digests of all counters; they
 serve meanwhile. The exit status is 0 if all agree. A region that is paused or
 cannot be reached is named, and the rest is compared. Keys that change all the time may not be
 comparable: run it again. Regions also compare themselves once an hour; status shows the slots
 that differed twice in a row.`,
-	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
+	Args: cobra.ExactArgs(1), Run: run(func(o *operator, args []string) error { return o.verify(args[0]) }),
 }
 
 // verify compares regions. It takes as long as it takes.
@@ -87,7 +86,7 @@ func (o *operator) verify(addr string) error {
 	}
 	var all []regions.Verdict
 	for _, s := range readers {
-		some, err := o.verdicts(s.addr)
+		some, err := o.verdicts(s.Addr)
 		if err != nil {
 			return err
 		}
@@ -103,7 +102,7 @@ func (o *operator) verify(addr string) error {
 				v.Error = ill
 			} else if p.LagOps > 0 {
 				v.Error = fmt.Sprintf("%s, %s or more are unread: see fbfkv region status %s", state,
-					plural(int(p.LagOps), "operation"), addr)
+					operate.Count(int(p.LagOps), "operation"), addr)
 			}
 		}
 		line := fmt.Sprintf("slots %d to %d differ from the same slots of %s", v.First, v.Last, v.Region)
@@ -123,9 +122,9 @@ func (o *operator) verify(addr string) error {
 	rest := "not everything could be compared with " + strings.Join(missed, ", ")
 	switch {
 	case differ > 0 && len(missed) > 0:
-		return fmt.Errorf("%s: %s; %s", addr, plural(differ, "difference"), rest)
+		return fmt.Errorf("%s: %s; %s", addr, operate.Count(differ, "difference"), rest)
 	case differ > 0:
-		return fmt.Errorf("%s: %s", addr, plural(differ, "difference"))
+		return fmt.Errorf("%s: %s", addr, operate.Count(differ, "difference"))
 	case len(missed) > 0:
 		return fmt.Errorf("%s: everything compared agrees; %s", addr, rest)
 	}
@@ -135,29 +134,21 @@ func (o *operator) verify(addr string) error {
 
 // verdicts asks one server for its verdicts.
 func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
-	client, err := o.Server.Client(addr, 0)
-	if err != nil {
-		return nil, err
+	s, err := o.Patient(addr)
+	if err == nil {
+		err = s.AskJSON(&all, "REGION", "VERIFY")
 	}
-	defer client.Close()
-	text, err := (&server{addr, client}).do("VERIFY")
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, fmt.Errorf("%s does not answer with differences: %w", addr, err)
-	}
-	return all, nil
+	return all, err
 }
 
-// tell carries out a subcommand about another region.
+// tell carries out a operate.Subcommand about another region.
 func (o *operator) tell(addr, verb, name, done string) error {
 	_, _, readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
 	for _, s := range readers {
-		if _, err := s.do(verb, name); err != nil {
+		if _, err := s.Ask("REGION", verb, name); err != nil {
 			return err
 		}
 	}
@@ -183,12 +174,11 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	}
 	o.Say("region %s, number %d, at %s; %s", st.Name, st.Number, st.Address, is)
 	if st.Era > 0 {
-		o.Say("era %d: all regions were flushed %s", st.Era, plural(int(st.Era), "time"))
+		o.Say("era %d: all regions were flushed %s", st.Era, operate.Count(int(st.Era), "time"))
 	}
 	ills := st.Ills
 	if len(st.Peers) > 0 {
-		w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "region\tnumber\taddress\tstate\tbehind\tlag\tclock\treceived\tversion")
+		w := o.Table("region\tnumber\taddress\tstate\tbehind\tlag\tclock\treceived\tversion")
 		for i := range st.Peers {
 			p := &st.Peers[i]
 			state, ill := judge(p)
@@ -208,21 +198,21 @@ func (o *operator) show(addr string, acknowledge bool) error {
 		}
 	}
 	if n := st.Operations; n.Twins > 0 {
-		o.Say("%s applied in two regions, of which %d taken back here", plural(int(n.Twins), "operation"),
+		o.Say("%s applied in two regions, of which %d taken back here", operate.Count(int(n.Twins), "operation"),
 			n.TakenBack)
 	}
 	if n := st.Operations.Owed; n > 0 {
-		o.Say("%s of these count twice until there is room to take them back", plural(int(n), "operation"))
+		o.Say("%s of these count twice until there is room to take them back", operate.Count(int(n), "operation"))
 	}
 	if n := st.Acknowledged; n > 0 {
 		o.Say("up to %s that could not be compared may count twice (acknowledged)",
-			plural(int(n), "operation"))
+			operate.Count(int(n), "operation"))
 	}
 	for _, line := range ills {
 		o.Say("%s", line)
 	}
 	if len(ills) > 0 {
-		return fmt.Errorf("%s is not well: %s", addr, plural(len(ills), "problem"))
+		return fmt.Errorf("%s is not well: %s", addr, operate.Count(len(ills), "problem"))
 	}
 	return nil
 }
@@ -288,11 +278,4 @@ func size(n uint64) string {
 		f /= 1024
 	}
 	return fmt.Sprintf("%.1f %cB", f, units[i])
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
