@@ -35,6 +35,6 @@ func run(do func(o *operator, args []string) error) func(*operate.Operator, []st
 func New() *cobra.Command {
 	return operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help,
 		Patience: "a node or a leader", Subcommands: []operate.Subcommand{createCommand(), statusCommand(),
-			addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
-			restoreCommand(), recoverCommand(), localCommand()}}.New()
+			addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(),
+			backupCommand(), restoreCommand(), recoverCommand(), localCommand()}}.New()
 }

@@ -34,7 +34,8 @@ func TestWatch(t *testing.T) {
 				}
 				return left, took < tt.moves, nil
 			})
-			if took := time.Since(began); err != tt.want || took < tt.within || took > tt.within+2*RetryPeriod {
+			if took := time.Since(began); err != tt.want || took < tt.within ||
+				took > tt.within+2*RetryPeriod {
 				t.Errorf("%s: %v after %v, want %v after %v", name, err, took, tt.want, tt.within)
 			}
 		})

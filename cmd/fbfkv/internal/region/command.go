@@ -37,6 +37,9 @@ The user needs permission to run REGION. Set the password in the environment var
 // operator is one run of a subcommand.
 type operator struct{ *operate.Operator }
 
+// server is a server of a region.
+type server = operate.Server
+
 // run makes a subcommand's function of one for an operator of regions.
 func run(do func(o *operator, args []string) error) func(*operate.Operator, []string) error {
 	return func(o *operate.Operator, args []string) error { return do(&operator{o}, args) }
@@ -46,11 +49,12 @@ func run(do func(o *operator, args []string) error) func(*operate.Operator, []st
 func New() *cobra.Command {
 	return operate.Command{Name: "region", Short: "make servers regions that count the same counters",
 		Long: help, Patience: "a region", Subcommands: []operate.Subcommand{createCommand, joinCommand,
-			statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand}}.New()
+			statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand,
+			verifyCommand}}.New()
 }
 
 // status asks a server how its region is doing; of a cluster, by the leaders of all shards.
-func (o *operator) status(addr string) (*operate.Server, regions.NodeStatus, error) {
+func (o *operator) status(addr string) (*server, regions.NodeStatus, error) {
 	s, st, leaders, err := o.readers(addr)
 	if err != nil || !st.Member || len(st.Shards) == 0 {
 		return s, st, err
@@ -65,13 +69,13 @@ func (o *operator) status(addr string) (*operate.Server, regions.NodeStatus, err
 }
 
 // statusOf is how one server is doing, be it all of a region or not.
-func statusOf(s *operate.Server) (st regions.NodeStatus, err error) {
+func statusOf(s *server) (st regions.NodeStatus, err error) {
 	err = s.AskJSON(&st, "REGION", "STATUS")
 	return st, err
 }
 
 // region is status of a server that must be a region.
-func (o *operator) region(addr string) (s *operate.Server, st regions.NodeStatus, err error) {
+func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err error) {
 	if s, st, err = o.status(addr); err == nil && !st.Member {
 		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region "+
 			"join adds it to others", addr)
@@ -81,7 +85,7 @@ func (o *operator) region(addr string) (s *operate.Server, st regions.NodeStatus
 
 // decide has the region that decides carry out a subcommand, whichever is asked first, and
 // returns it, and its answer.
-func (o *operator) decide(s *operate.Server, args ...any) (*operate.Server, string, error) {
+func (o *operator) decide(s *server, args ...any) (*server, string, error) {
 	for range 3 {
 		text, err := s.Ask("REGION", args...)
 		var said operate.Refusal
@@ -103,12 +107,12 @@ func (o *operator) decide(s *operate.Server, args ...any) (*operate.Server, stri
 }
 
 // members are those that a region knows.
-func (o *operator) members(s *operate.Server) (set store.RegionSet, err error) {
+func (o *operator) members(s *server) (set store.RegionSet, err error) {
 	return o.change(s, "MEMBERS")
 }
 
 // change is decide if the answer is the members.
-func (o *operator) change(s *operate.Server, args ...any) (set store.RegionSet, err error) {
+func (o *operator) change(s *server, args ...any) (set store.RegionSet, err error) {
 	s, text, err := o.decide(s, args...)
 	if err != nil {
 		return set, err

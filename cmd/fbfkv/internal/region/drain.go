@@ -26,14 +26,14 @@ type drain struct {
 	o     *operator
 	stay  map[string]string // addresses by names
 	leave map[string]*regions.PeerStatus
-	told  map[*operate.Server]map[uint16]uint64
+	told  map[*server]map[uint16]uint64
 }
 
 // drain returns which of the regions to be removed answer; nil: none does. All regions that stay
 // must read them.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
 	d := &drain{o,
-		map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*operate.Server]map[uint16]uint64{}}
+		map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		if !slices.Contains(names, p.Name) {

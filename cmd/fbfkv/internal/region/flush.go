@@ -19,7 +19,8 @@ be reachable. Each of the others follows when it learns of the flush, and loses 
 until then; a region that is away loses all it counts until it is back. It cannot be undone.
 
 The command ends when all regions that can be reached have followed, and names the others.`,
-		Args: cobra.ExactArgs(1), Run: run(func(o *operator, args []string) error { return o.flush(args[0]) }),
+		Args: cobra.ExactArgs(1),
+		Run:  run(func(o *operator, args []string) error { return o.flush(args[0]) }),
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 )
 
@@ -13,12 +12,12 @@ import (
 
 // readers returns a server, what it says of itself, and the servers by which its region reads
 // others: itself, or the leaders of its cluster's shards.
-func (o *operator) readers(addr string) (s *operate.Server, st regions.NodeStatus, all []*operate.Server, err error) {
+func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all []*server, err error) {
 	if s, err = o.Server(addr); err == nil {
 		st, err = statusOf(s)
 	}
 	if err != nil || len(st.Shards) == 0 {
-		return s, st, []*operate.Server{s}, err
+		return s, st, []*server{s}, err
 	}
 	for i := range st.Shards {
 		leader := ""
@@ -41,7 +40,7 @@ func (o *operator) readers(addr string) (s *operate.Server, st regions.NodeStatu
 }
 
 // others returns the nodes of a cluster that lead no shard. Each has counted what it took while it led.
-func (o *operator) others(st *regions.NodeStatus) (all []*operate.Server) {
+func (o *operator) others(st *regions.NodeStatus) (all []*server) {
 	for i := range st.Shards {
 		for _, n := range st.Shards[i].Nodes {
 			if s, err := o.Server(n.Address(o.Login.TLS())); err == nil && !n.Leads {
