@@ -25,8 +25,8 @@ type Verdict struct {
 	Unless []string
 }
 
-// The verdicts.
-var ignored, refused = Verdict{}, Verdict{Refused: true}
+// refused refuses all values.
+var refused = Verdict{Refused: true}
 
 // only refuses all values but some.
 func only(values ...string) Verdict { return Verdict{true, values} }
@@ -112,7 +112,7 @@ const (
 )
 
 // Directives are the directives of Redis 6 to 8 and of Valkey to 9. The list does not change.
-var Directives = []Directive{
+var Directives = slices.Concat([]Directive{
 	{"replicaof", noReplication, only("no one")},
 	{"slaveof", noReplication, only("no one")},
 	{"masterauth", noReplication, refused},
@@ -142,227 +142,79 @@ var Directives = []Directive{
 		only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
 	{"tls-session-caching", sessions, only("yes")},
 	{"tls-session-cache-timeout", sessions, only("300")},
+},
+	ignoredAll(ownFiles, `
+		rdbcompression rdbchecksum rdb-del-sync-files rdb-save-incremental-fsync rdb-version-check
+		rdb-key-save-delay dbfilename sanitize-dump-payload stop-writes-on-bgsave-error appendfilename
+		appenddirname no-appendfsync-on-rewrite auto-aof-rewrite-percentage auto-aof-rewrite-min-size
+		aof-load-truncated aof-load-corrupt-tail-max-size aof-use-rdb-preamble aof-timestamp-enabled
+		aof-rewrite-incremental-fsync aof-disable-auto-gc key-load-delay
+		loading-process-events-interval-bytes`),
+	ignoredAll(noReplicas, `
+		replica-serve-stale-data slave-serve-stale-data replica-read-only slave-read-only
+		repl-diskless-sync repl-diskless-sync-delay repl-diskless-sync-max-replicas repl-diskless-load
+		repl-disable-tcp-nodelay repl-ping-replica-period repl-ping-slave-period repl-timeout
+		repl-backlog-size repl-backlog-ttl repl-mptcp replica-priority slave-priority replica-lazy-flush
+		slave-lazy-flush replica-announce-ip slave-announce-ip replica-announce-port slave-announce-port
+		replica-announced replica-ignore-maxmemory slave-ignore-maxmemory replica-ignore-disk-write-errors
+		replica-full-sync-buffer-limit min-replicas-max-lag min-slaves-max-lag
+		dual-channel-replication-enabled propagation-error-behavior tls-replication tls-client-cert-file
+		tls-client-key-file tls-client-key-file-pass bind-source-addr import-mode`),
+	ignoredAll(noCluster, `
+		cluster-config-file cluster-replica-validity-factor cluster-slave-validity-factor
+		cluster-migration-barrier cluster-allow-replica-migration cluster-require-full-coverage
+		cluster-replica-no-failover cluster-slave-no-failover cluster-allow-reads-when-down
+		cluster-allow-pubsubshard-when-down cluster-link-sendbuf-limit cluster-announce-human-nodename
+		cluster-announce-client-ipv4 cluster-announce-client-ipv6 cluster-announce-client-port
+		cluster-announce-client-tls-port cluster-ping-interval cluster-blacklist-ttl
+		cluster-config-save-behavior cluster-databases cluster-manual-failover-timeout
+		cluster-message-gossip-perc cluster-slot-migration-log-max-len
+		cluster-slot-migration-handoff-max-lag-bytes cluster-slot-migration-write-pause-timeout
+		cluster-slot-stats-enabled cluster-compatibility-sample-ratio
+		slot-migration-max-failover-repl-bytes availability-zone`),
+	ignoredAll(noEviction, `
+		maxmemory-samples maxmemory-eviction-tenacity lfu-log-factor lfu-decay-time lazyfree-lazy-eviction`),
+	ignoredAll(otherTypes, `
+		hash-max-listpack-entries hash-max-listpack-value hash-max-ziplist-entries hash-max-ziplist-value
+		list-max-listpack-size list-max-ziplist-size list-max-ziplist-entries list-max-ziplist-value
+		list-compress-depth set-max-intset-entries set-max-listpack-entries set-max-listpack-value
+		zset-max-listpack-entries zset-max-listpack-value zset-max-ziplist-entries zset-max-ziplist-value
+		hll-sparse-max-bytes stream-node-max-bytes stream-node-max-entries stream-idmp-duration
+		stream-idmp-maxsize array-slice-size array-sparse-kmax array-sparse-kmin
+		vset-force-single-threaded-execution locale-collate`),
+	ignoredAll(noModules, `
+		search-* ts-* cf-* lua-time-limit busy-reply-threshold lua-replicate-commands
+		lua-enable-insecure-api lua-enable-deprecated-api acl-pubsub-default notify-keyspace-events
+		tracking-table-max-keys`),
+	ignoredAll(ownWay, `
+		hz dynamic-hz activerehashing active-expire-effort activedefrag active-defrag-ignore-bytes
+		active-defrag-threshold-lower active-defrag-threshold-upper active-defrag-cycle-min
+		active-defrag-cycle-max active-defrag-cycle-us active-defrag-max-scan-fields lazyfree-lazy-expire
+		lazyfree-lazy-server-del lazyfree-lazy-user-del lazyfree-lazy-user-flush jemalloc-bg-thread
+		io-threads io-threads-do-reads io-threads-always-active events-per-io-thread
+		prefetch-batch-max-size lookahead min-io-threads-avoid-copy-reply min-string-size-avoid-copy-reply
+		min-string-size-avoid-copy-reply-threaded hash-seed max-new-connections-per-cycle
+		max-new-tls-connections-per-cycle tcp-backlog tcp-keepalive-probes mptcp socket-mark-id
+		unixsocketperm unixsocketgroup rdma-rx-size rdma-completion-vector tls-dh-params-file
+		tls-prefer-server-ciphers tls-session-cache-size tls-auto-reload-interval shutdown-on-sigint
+		shutdown-on-sigterm extended-redis-compatibility`),
+	ignoredAll(system, `
+		daemonize supervised pidfile set-proc-title proc-title-template always-show-logo oom-score-adj
+		oom-score-adj-values disable-thp server-cpulist server_cpulist bio-cpulist bio_cpulist
+		aof-rewrite-cpulist aof_rewrite_cpulist bgsave-cpulist bgsave_cpulist ignore-warnings`),
+	ignoredAll(logs, `
+		syslog-enabled syslog-ident syslog-facility crash-log-enabled crash-memcheck-enabled
+		use-exit-on-panic watchdog-period log-timestamp-format hide-user-data-from-log latency-tracking
+		latency-tracking-info-percentiles acllog-max-len slowlog-entry-max-argc
+		slowlog-entry-max-string-len key-memory-histograms commandlog-execution-slower-than
+		commandlog-slow-execution-max-len commandlog-request-larger-than commandlog-large-request-max-len
+		commandlog-reply-larger-than commandlog-large-reply-max-len`),
+)
 
-	{"rdbcompression", ownFiles, ignored},
-	{"rdbchecksum", ownFiles, ignored},
-	{"rdb-del-sync-files", ownFiles, ignored},
-	{"rdb-save-incremental-fsync", ownFiles, ignored},
-	{"rdb-version-check", ownFiles, ignored},
-	{"rdb-key-save-delay", ownFiles, ignored},
-	{"dbfilename", ownFiles, ignored},
-	{"sanitize-dump-payload", ownFiles, ignored},
-	{"stop-writes-on-bgsave-error", ownFiles, ignored},
-	{"appendfilename", ownFiles, ignored},
-	{"appenddirname", ownFiles, ignored},
-	{"no-appendfsync-on-rewrite", ownFiles, ignored},
-	{"auto-aof-rewrite-percentage", ownFiles, ignored},
-	{"auto-aof-rewrite-min-size", ownFiles, ignored},
-	{"aof-load-truncated", ownFiles, ignored},
-	{"aof-load-corrupt-tail-max-size", ownFiles, ignored},
-	{"aof-use-rdb-preamble", ownFiles, ignored},
-	{"aof-timestamp-enabled", ownFiles, ignored},
-	{"aof-rewrite-incremental-fsync", ownFiles, ignored},
-	{"aof-disable-auto-gc", ownFiles, ignored},
-	{"key-load-delay", ownFiles, ignored},
-	{"loading-process-events-interval-bytes", ownFiles, ignored},
-
-	{"replica-serve-stale-data", noReplicas, ignored},
-	{"slave-serve-stale-data", noReplicas, ignored},
-	{"replica-read-only", noReplicas, ignored},
-	{"slave-read-only", noReplicas, ignored},
-	{"repl-diskless-sync", noReplicas, ignored},
-	{"repl-diskless-sync-delay", noReplicas, ignored},
-	{"repl-diskless-sync-max-replicas", noReplicas, ignored},
-	{"repl-diskless-load", noReplicas, ignored},
-	{"repl-disable-tcp-nodelay", noReplicas, ignored},
-	{"repl-ping-replica-period", noReplicas, ignored},
-	{"repl-ping-slave-period", noReplicas, ignored},
-	{"repl-timeout", noReplicas, ignored},
-	{"repl-backlog-size", noReplicas, ignored},
-	{"repl-backlog-ttl", noReplicas, ignored},
-	{"repl-mptcp", noReplicas, ignored},
-	{"replica-priority", noReplicas, ignored},
-	{"slave-priority", noReplicas, ignored},
-	{"replica-lazy-flush", noReplicas, ignored},
-	{"slave-lazy-flush", noReplicas, ignored},
-	{"replica-announce-ip", noReplicas, ignored},
-	{"slave-announce-ip", noReplicas, ignored},
-	{"replica-announce-port", noReplicas, ignored},
-	{"slave-announce-port", noReplicas, ignored},
-	{"replica-announced", noReplicas, ignored},
-	{"replica-ignore-maxmemory", noReplicas, ignored},
-	{"slave-ignore-maxmemory", noReplicas, ignored},
-	{"replica-ignore-disk-write-errors", noReplicas, ignored},
-	{"replica-full-sync-buffer-limit", noReplicas, ignored},
-	{"min-replicas-max-lag", noReplicas, ignored},
-	{"min-slaves-max-lag", noReplicas, ignored},
-	{"dual-channel-replication-enabled", noReplicas, ignored},
-	{"propagation-error-behavior", noReplicas, ignored},
-	{"tls-replication", noReplicas, ignored},
-	{"tls-client-cert-file", noReplicas, ignored},
-	{"tls-client-key-file", noReplicas, ignored},
-	{"tls-client-key-file-pass", noReplicas, ignored},
-	{"bind-source-addr", noReplicas, ignored},
-	{"import-mode", noReplicas, ignored},
-
-	{"cluster-config-file", noCluster, ignored},
-	{"cluster-replica-validity-factor", noCluster, ignored},
-	{"cluster-slave-validity-factor", noCluster, ignored},
-	{"cluster-migration-barrier", noCluster, ignored},
-	{"cluster-allow-replica-migration", noCluster, ignored},
-	{"cluster-require-full-coverage", noCluster, ignored},
-	{"cluster-replica-no-failover", noCluster, ignored},
-	{"cluster-slave-no-failover", noCluster, ignored},
-	{"cluster-allow-reads-when-down", noCluster, ignored},
-	{"cluster-allow-pubsubshard-when-down", noCluster, ignored},
-	{"cluster-link-sendbuf-limit", noCluster, ignored},
-	{"cluster-announce-human-nodename", noCluster, ignored},
-	{"cluster-announce-client-ipv4", noCluster, ignored},
-	{"cluster-announce-client-ipv6", noCluster, ignored},
-	{"cluster-announce-client-port", noCluster, ignored},
-	{"cluster-announce-client-tls-port", noCluster, ignored},
-	{"cluster-ping-interval", noCluster, ignored},
-	{"cluster-blacklist-ttl", noCluster, ignored},
-	{"cluster-config-save-behavior", noCluster, ignored},
-	{"cluster-databases", noCluster, ignored},
-	{"cluster-manual-failover-timeout", noCluster, ignored},
-	{"cluster-message-gossip-perc", noCluster, ignored},
-	{"cluster-slot-migration-log-max-len", noCluster, ignored},
-	{"cluster-slot-migration-handoff-max-lag-bytes", noCluster, ignored},
-	{"cluster-slot-migration-write-pause-timeout", noCluster, ignored},
-	{"cluster-slot-stats-enabled", noCluster, ignored},
-	{"cluster-compatibility-sample-ratio", noCluster, ignored},
-	{"slot-migration-max-failover-repl-bytes", noCluster, ignored},
-	{"availability-zone", noCluster, ignored},
-
-	{"maxmemory-samples", noEviction, ignored},
-	{"maxmemory-eviction-tenacity", noEviction, ignored},
-	{"lfu-log-factor", noEviction, ignored},
-	{"lfu-decay-time", noEviction, ignored},
-	{"lazyfree-lazy-eviction", noEviction, ignored},
-
-	{"hash-max-listpack-entries", otherTypes, ignored},
-	{"hash-max-listpack-value", otherTypes, ignored},
-	{"hash-max-ziplist-entries", otherTypes, ignored},
-	{"hash-max-ziplist-value", otherTypes, ignored},
-	{"list-max-listpack-size", otherTypes, ignored},
-	{"list-max-ziplist-size", otherTypes, ignored},
-	{"list-max-ziplist-entries", otherTypes, ignored},
-	{"list-max-ziplist-value", otherTypes, ignored},
-	{"list-compress-depth", otherTypes, ignored},
-	{"set-max-intset-entries", otherTypes, ignored},
-	{"set-max-listpack-entries", otherTypes, ignored},
-	{"set-max-listpack-value", otherTypes, ignored},
-	{"zset-max-listpack-entries", otherTypes, ignored},
-	{"zset-max-listpack-value", otherTypes, ignored},
-	{"zset-max-ziplist-entries", otherTypes, ignored},
-	{"zset-max-ziplist-value", otherTypes, ignored},
-	{"hll-sparse-max-bytes", otherTypes, ignored},
-	{"stream-node-max-bytes", otherTypes, ignored},
-	{"stream-node-max-entries", otherTypes, ignored},
-	{"stream-idmp-duration", otherTypes, ignored},
-	{"stream-idmp-maxsize", otherTypes, ignored},
-	{"array-slice-size", otherTypes, ignored},
-	{"array-sparse-kmax", otherTypes, ignored},
-	{"array-sparse-kmin", otherTypes, ignored},
-	{"vset-force-single-threaded-execution", otherTypes, ignored},
-	{"locale-collate", otherTypes, ignored},
-
-	{"search-*", noModules, ignored},
-	{"ts-*", noModules, ignored},
-	{"cf-*", noModules, ignored},
-	{"lua-time-limit", noModules, ignored},
-	{"busy-reply-threshold", noModules, ignored},
-	{"lua-replicate-commands", noModules, ignored},
-	{"lua-enable-insecure-api", noModules, ignored},
-	{"lua-enable-deprecated-api", noModules, ignored},
-	{"acl-pubsub-default", noModules, ignored},
-	{"notify-keyspace-events", noModules, ignored},
-	{"tracking-table-max-keys", noModules, ignored},
-
-	{"hz", ownWay, ignored},
-	{"dynamic-hz", ownWay, ignored},
-	{"activerehashing", ownWay, ignored},
-	{"active-expire-effort", ownWay, ignored},
-	{"activedefrag", ownWay, ignored},
-	{"active-defrag-ignore-bytes", ownWay, ignored},
-	{"active-defrag-threshold-lower", ownWay, ignored},
-	{"active-defrag-threshold-upper", ownWay, ignored},
-	{"active-defrag-cycle-min", ownWay, ignored},
-	{"active-defrag-cycle-max", ownWay, ignored},
-	{"active-defrag-cycle-us", ownWay, ignored},
-	{"active-defrag-max-scan-fields", ownWay, ignored},
-	{"lazyfree-lazy-expire", ownWay, ignored},
-	{"lazyfree-lazy-server-del", ownWay, ignored},
-	{"lazyfree-lazy-user-del", ownWay, ignored},
-	{"lazyfree-lazy-user-flush", ownWay, ignored},
-	{"jemalloc-bg-thread", ownWay, ignored},
-	{"io-threads", ownWay, ignored},
-	{"io-threads-do-reads", ownWay, ignored},
-	{"io-threads-always-active", ownWay, ignored},
-	{"events-per-io-thread", ownWay, ignored},
-	{"prefetch-batch-max-size", ownWay, ignored},
-	{"lookahead", ownWay, ignored},
-	{"min-io-threads-avoid-copy-reply", ownWay, ignored},
-	{"min-string-size-avoid-copy-reply", ownWay, ignored},
-	{"min-string-size-avoid-copy-reply-threaded", ownWay, ignored},
-	{"hash-seed", ownWay, ignored},
-	{"max-new-connections-per-cycle", ownWay, ignored},
-	{"max-new-tls-connections-per-cycle", ownWay, ignored},
-	{"tcp-backlog", ownWay, ignored},
-	{"tcp-keepalive-probes", ownWay, ignored},
-	{"mptcp", ownWay, ignored},
-	{"socket-mark-id", ownWay, ignored},
-	{"unixsocketperm", ownWay, ignored},
-	{"unixsocketgroup", ownWay, ignored},
-	{"rdma-rx-size", ownWay, ignored},
-	{"rdma-completion-vector", ownWay, ignored},
-	{"tls-dh-params-file", ownWay, ignored},
-	{"tls-prefer-server-ciphers", ownWay, ignored},
-	{"tls-session-cache-size", ownWay, ignored},
-	{"tls-auto-reload-interval", ownWay, ignored},
-	{"shutdown-on-sigint", ownWay, ignored},
-	{"shutdown-on-sigterm", ownWay, ignored},
-	{"extended-redis-compatibility", ownWay, ignored},
-
-	{"daemonize", system, ignored},
-	{"supervised", system, ignored},
-	{"pidfile", system, ignored},
-	{"set-proc-title", system, ignored},
-	{"proc-title-template", system, ignored},
-	{"always-show-logo", system, ignored},
-	{"oom-score-adj", system, ignored},
-	{"oom-score-adj-values", system, ignored},
-	{"disable-thp", system, ignored},
-	{"server-cpulist", system, ignored},
-	{"server_cpulist", system, ignored},
-	{"bio-cpulist", system, ignored},
-	{"bio_cpulist", system, ignored},
-	{"aof-rewrite-cpulist", system, ignored},
-	{"aof_rewrite_cpulist", system, ignored},
-	{"bgsave-cpulist", system, ignored},
-	{"bgsave_cpulist", system, ignored},
-	{"ignore-warnings", system, ignored},
-
-	{"syslog-enabled", logs, ignored},
-	{"syslog-ident", logs, ignored},
-	{"syslog-facility", logs, ignored},
-	{"crash-log-enabled", logs, ignored},
-	{"crash-memcheck-enabled", logs, ignored},
-	{"use-exit-on-panic", logs, ignored},
-	{"watchdog-period", logs, ignored},
-	{"log-timestamp-format", logs, ignored},
-	{"hide-user-data-from-log", logs, ignored},
-	{"latency-tracking", logs, ignored},
-	{"latency-tracking-info-percentiles", logs, ignored},
-	{"acllog-max-len", logs, ignored},
-	{"slowlog-entry-max-argc", logs, ignored},
-	{"slowlog-entry-max-string-len", logs, ignored},
-	{"key-memory-histograms", logs, ignored},
-	{"commandlog-execution-slower-than", logs, ignored},
-	{"commandlog-slow-execution-max-len", logs, ignored},
-	{"commandlog-request-larger-than", logs, ignored},
-	{"commandlog-large-request-max-len", logs, ignored},
-	{"commandlog-reply-larger-than", logs, ignored},
-	{"commandlog-large-reply-max-len", logs, ignored},
+// ignoredAll declares directives that are ignored for one reason.
+func ignoredAll(reason, names string) (list []Directive) {
+	for name := range strings.FieldsSeq(names) {
+		list = append(list, Directive{name, reason, Verdict{}})
+	}
+	return list
 }

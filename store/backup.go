@@ -244,11 +244,6 @@ func (s *Store) BackupProgress() (stage string, done, total int64) {
 	return "copy", done, total
 }
 
-// ReadOrigin reads what a data directory or a backup says of itself, see persistence.ReadOrigin.
-func ReadOrigin(dir string) (persistence.Meta, []byte, error) {
-	return persistence.ReadOrigin(vfs.Default, dir)
-}
-
 // Restore makes a new data directory dir from a backup, or from a data directory
 // that no server has open. It copies without checking: call Check first. dir must be
 // empty or not exist; it appears only when it is complete and durable. Restore calls

@@ -160,15 +160,6 @@ func (p *partition) lockNow() bool {
 	return true
 }
 
-// logged returns the last sequence that was given. What is durable, and known to others, may be
-// ahead of the commit mark: the entries of a batch are told together once the first one is
-// committed, and the mark may have come to that by another batch, which has seen no more.
-func (p *partition) logged() uint64 {
-	p.lock()
-	defer p.mu.Unlock()
-	return p.seq
-}
-
 // point is a sequence of a partition. When what is not committed is taken back
 // (rebuild.go), others get its sequences: they are those of another life.
 type point struct {

@@ -165,11 +165,3 @@ const hotCounterBytes = 200
 func (m *memoryFigures) dataset(s *store.Stats) uint64 {
 	return min(uint64(s.FilterBytes)+uint64(s.RecentBytes)+hotCounterBytes*uint64(s.HotCounters), m.used)
 }
-
-// share is a part of a whole in percent; of nothing it is 0.
-func share(part, whole uint64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return 100 * float64(part) / float64(whole)
-}
