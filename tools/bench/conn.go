@@ -2,6 +2,12 @@ package main
 
 import "net"
 
+// slot is a key in flight and what the operation is.
+type slot uint32
+
+// duplicate marks a copy, whose acknowledgement says nothing about the counter.
+const duplicate slot = 1 << 31
+
 // conn is the pipeline of one connection. How bytes travel is the loops'
 // business: they write what compose returns, and give what they read to
 // received.
@@ -54,11 +60,6 @@ func (c *conn) compose(now int64) []byte {
 	n := 0
 	for ; n < limit; n++ {
 		b := c.out[n*size : (n+1)*size]
-		if o := w.toRetry(now); o != nil {
-			o.put(w.frame, b)
-			c.slots[n] = o.key
-			continue
-		}
 		if w.stopping || c.left == 0 {
 			break
 		}
@@ -109,7 +110,7 @@ func (c *conn) received(n int, now int64) (bool, error) {
 		if c.answered == c.queued {
 			return false, errReply // more replies than requests
 		}
-		c.w.settled(c, c.slots[c.answered], failure, now)
+		c.w.settled(c.slots[c.answered], failure)
 		if failure == nil {
 			good++
 			c.recordDue(now)
@@ -137,26 +138,4 @@ func (c *conn) recordDue(now int64) {
 	if w := c.w; w.schedule.open() {
 		w.recorder.record(now, now-w.schedule.at(c.first+int64(c.answered)), 1)
 	}
-}
-
-// unanswered returns the requests that were not answered, to be sent again on
-// a new connection; of operations that must not be, it notes that their
-// outcome is unknown.
-func (c *conn) unanswered() []byte {
-	c.inBytes = 0
-	size := len(c.w.frame.bytes)
-	if c.w.idempotent {
-		return c.out[c.answered*size : c.queued*size]
-	}
-	c.abandon()
-	return nil
-}
-
-// abandon notes that the outcome of what is under way is unknown.
-func (c *conn) abandon() {
-	for _, s := range c.slots[c.answered:c.queued] {
-		c.w.unknown(s)
-	}
-	c.w.inFlight -= c.queued - c.answered
-	c.answered = c.queued
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,30 +22,19 @@ const (
 // them, write the next batch. It needs one read and one write per batch, half
 // of what a goroutine per connection costs.
 type epollLoop struct {
-	w       *worker
-	target  *Target
-	ctx     context.Context
-	epoll   int
-	timer   int // of an open loop
-	alarm   alarm
-	idle    []*conn
-	revived chan revival
+	w     *worker
+	epoll int
+	timer int // of an open loop
+	alarm alarm
+	idle  []*conn
 }
 
-// revival is a connection that was made again, or not.
-type revival struct {
-	c   *conn
-	nc  net.Conn
-	err error
-}
-
-// serveEpoll is the loop for plain TCP.
-func serveEpoll(ctx context.Context, w *worker, t *Target) (err error) {
+func serveEpoll(ctx context.Context, w *worker) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// The thread waits in the kernel without giving up its P (epollwait_linux.go): the rest of the program needs another.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2)))
-	l := &epollLoop{w: w, target: t, ctx: ctx, revived: make(chan revival, len(w.conns))}
+	l := &epollLoop{w: w}
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
@@ -56,57 +43,38 @@ func serveEpoll(ctx context.Context, w *worker, t *Target) (err error) {
 		return fmt.Errorf("timerfd: %w", err)
 	}
 	defer unix.Close(l.timer)
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}); err != nil {
+	edge := &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.timer, edge); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
-	defer l.close()
-	for i, c := range w.conns {
-		nc := c.net
-		if err := l.adopt(i, nc); err != nil {
+	for _, c := range w.conns {
+		if err := l.adopt(c); err != nil {
 			return err
 		}
+		defer unix.Close(c.fd)
 		l.idle = append(l.idle, c)
 	}
-	return l.run()
+	return l.run(ctx)
 }
 
-// adopt takes over a connected socket. Go's own poller, which would be woken
-// too, gives it up.
-func (l *epollLoop) adopt(i int, nc net.Conn) error {
-	c := l.w.conns[i]
-	c.net, c.fd = nil, -1
-	tcp, ok := nc.(*net.TCPConn)
-	if !ok {
-		return errors.New("not a TCP connection")
-	}
-	file, err := tcp.File()
-	tcp.Close()
+// adopt takes over a connected socket. Go's own poller, which would be woken too, gives it up.
+func (l *epollLoop) adopt(c *conn) error {
+	file, err := c.net.(*net.TCPConn).File()
+	c.net.Close()
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
+	if c.fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("dup: %w", err)
 	}
-	c.fd = fd
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if err := unix.SetNonblock(c.fd, true); err != nil {
 		return err
 	}
-	c.unsent, c.waiting = nil, false
-	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)})
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)})
 }
 
-func (l *epollLoop) close() {
-	for _, c := range l.w.conns {
-		if c.fd >= 0 {
-			unix.Close(c.fd)
-			c.fd = -1
-		}
-	}
-}
-
-func (l *epollLoop) run() error {
+func (l *epollLoop) run(ctx context.Context) error {
 	w := l.w
 	events := make([]unix.EpollEvent, 256)
 	for {
@@ -118,10 +86,10 @@ func (l *epollLoop) run() error {
 			return err
 		}
 		wait := waitBusy
-		if l.ctx.Err() != nil {
-			return l.ctx.Err()
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if w.lost > 0 || len(l.idle) > 0 && !(w.schedule.open() && w.retry.empty() && !w.stopping) {
+		if len(l.idle) > 0 && !(w.schedule.open() && !w.stopping) {
 			wait = waitIdle
 		}
 		n, err := epollWait(l.epoll, events, wait)
@@ -129,33 +97,24 @@ func (l *epollLoop) run() error {
 			return fmt.Errorf("epoll: %w", err)
 		}
 		for _, e := range events[:max(n, 0)] {
-			if err := l.event(e); err != nil {
-				return err
+			if e.Fd < 0 {
+				continue // the timer; edge-triggered, it need not be read
 			}
-		}
-		if w.lost > 0 {
-			if err := l.revive(); err != nil {
-				return err
+			if err := l.event(w.conns[e.Fd], e.Events); err != nil {
+				return fmt.Errorf("a connection was lost: %w", err)
 			}
 		}
 	}
 }
 
-// event serves what happened to one descriptor.
-func (l *epollLoop) event(e unix.EpollEvent) error {
-	if e.Fd < 0 {
-		return nil // edge-triggered, it need not be read
-	}
-	c := l.w.conns[e.Fd]
-	if c.fd < 0 {
-		return nil
-	}
-	if c.waiting && e.Events&unix.EPOLLOUT != 0 {
-		if err := l.write(int(e.Fd), c.unsent); err != nil {
-			return l.lose(int(e.Fd), err)
+// event serves what happened to one connection.
+func (l *epollLoop) event(c *conn, what uint32) error {
+	if c.waiting && what&unix.EPOLLOUT != 0 {
+		if err := l.write(c, c.unsent); err != nil {
+			return err
 		}
 	}
-	if e.Events&^unix.EPOLLOUT == 0 {
+	if what&^unix.EPOLLOUT == 0 {
 		return nil
 	}
 	n, errno := rawio.Receive(c.fd, c.in[c.inBytes:])
@@ -163,38 +122,25 @@ func (l *epollLoop) event(e unix.EpollEvent) error {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		return nil
 	case errno != 0:
-		return l.lose(int(e.Fd), errno)
+		return errno
 	case n == 0:
-		return l.lose(int(e.Fd), io.EOF)
+		return io.EOF
 	}
 	now := l.w.now()
 	done, err := c.received(n, now)
-	if err != nil {
+	if !done || err != nil {
 		return err
 	}
-	if done {
-		return l.send(int(e.Fd), now)
-	}
-	return nil
-}
-
-// send writes a connection's next batch, or notes that there is none.
-func (l *epollLoop) send(i int, now int64) error {
-	c := l.w.conns[i]
 	b := c.compose(now)
 	if b == nil {
 		l.idle = append(l.idle, c)
 		return nil
 	}
-	if err := l.write(i, b); err != nil {
-		return l.lose(i, err)
-	}
-	return nil
+	return l.write(c, b)
 }
 
 // write writes what the system takes; the rest waits until it takes more.
-func (l *epollLoop) write(i int, b []byte) error {
-	c := l.w.conns[i]
+func (l *epollLoop) write(c *conn, b []byte) error {
 	for len(b) > 0 {
 		n, errno := rawio.Send(c.fd, b)
 		if errno == unix.EINTR {
@@ -211,7 +157,7 @@ func (l *epollLoop) write(i int, b []byte) error {
 	c.unsent = b
 	if waiting := len(b) > 0; waiting != c.waiting {
 		c.waiting = waiting
-		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(c.index)}
 		if waiting {
 			event.Events |= unix.EPOLLOUT
 		}
@@ -220,22 +166,17 @@ func (l *epollLoop) write(i int, b []byte) error {
 	return nil
 }
 
-// feed gives idle connections what has become due, and sets the timer for what
-// is due next.
+// feed gives idle connections what has become due, and sets the timer for what is due next.
 func (l *epollLoop) feed(now int64) error {
 	for n := len(l.idle); n > 0; n-- {
 		c := l.idle[len(l.idle)-1]
-		l.idle = l.idle[:len(l.idle)-1]
 		b := c.compose(now)
 		if b == nil {
-			l.idle = append(l.idle, c)
 			break
 		}
-		i := c.index
-		if err := l.write(i, b); err != nil {
-			if err := l.lose(i, err); err != nil {
-				return err
-			}
+		l.idle = l.idle[:len(l.idle)-1]
+		if err := l.write(c, b); err != nil {
+			return fmt.Errorf("a connection was lost: %w", err)
 		}
 	}
 	s := &l.w.schedule
@@ -248,53 +189,4 @@ func (l *epollLoop) feed(now int64) error {
 		return nil
 	}
 	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at-now, 1))}, nil)
-}
-
-// lose closes a broken connection and begins to make it again.
-func (l *epollLoop) lose(i int, cause error) error {
-	c := l.w.conns[i]
-	unix.Close(c.fd)
-	c.fd = -1
-	l.idle = slices.DeleteFunc(l.idle, func(idle *conn) bool { return idle == c })
-	l.w.lost++
-	go func() {
-		nc, err := l.w.redial(l.ctx, l.target)
-		if err != nil {
-			err = fmt.Errorf("%w (lost by: %v)", err, cause)
-		}
-		l.revived <- revival{c, nc, err}
-	}()
-	return nil
-}
-
-// revive takes over connections that were made again and sends what they had
-// under way.
-func (l *epollLoop) revive() error {
-	for {
-		var r revival
-		select {
-		case r = <-l.revived:
-		default:
-			return nil
-		}
-		l.w.lost--
-		if r.err != nil {
-			return r.err
-		}
-		l.w.tally.reconnects++
-		i := r.c.index
-		if err := l.adopt(i, r.nc); err != nil {
-			return err
-		}
-		b := r.c.unanswered()
-		if len(b) == 0 {
-			l.idle = append(l.idle, r.c)
-			continue
-		}
-		if err := l.write(i, b); err != nil {
-			if err := l.lose(i, err); err != nil {
-				return err
-			}
-		}
-	}
 }

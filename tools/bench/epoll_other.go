@@ -7,6 +7,6 @@ import (
 	"errors"
 )
 
-func serveEpoll(context.Context, *worker, *Target) error {
+func serveEpoll(context.Context, *worker) error {
 	return errors.New("the load generator needs Linux, whose epoll makes it cheap")
 }

@@ -22,7 +22,6 @@ type options struct {
 	Warmup   time.Duration // sent before it, and not measured
 	Rate     float64       // operations per second of an open loop; 0 for a closed one
 	Interval time.Duration // of the latencies over time
-	Patience time.Duration // how long an outcome may stay unknown
 	Verify   bool
 
 	format     idFormat
@@ -44,7 +43,7 @@ type again struct {
 func defaultOptions() options {
 	return options{
 		Workload: "cincrby", Connections: 50, Pipeline: 1, Keys: "uniform:10000", KeyPrefix: "bench:",
-		Duration: 10 * time.Second, Interval: time.Second, Patience: 30 * time.Second,
+		Duration: 10 * time.Second, Interval: time.Second,
 	}
 }
 

@@ -69,15 +69,3 @@ func scanReply(b []byte) (n int, failure []byte, err error) {
 	}
 	return 0, nil, errReply
 }
-
-// mayRetry reports whether an error reply is of those after which the same
-// operation, with the same opid, may yet be applied: the server starts, is
-// busy, or refuses writes for now.
-func mayRetry(failure []byte) bool {
-	for _, code := range []string{"LOADING ", "BUSY ", "MISCONF ", "OOM ", "TRYAGAIN ", "MASTERDOWN ", "READONLY "} {
-		if bytes.HasPrefix(failure, []byte(code)) {
-			return true
-		}
-	}
-	return false
-}

@@ -77,7 +77,7 @@ func TestReceived(t *testing.T) {
 		for _, n := range w.acked {
 			acked += n
 		}
-		if acked != 15 || w.inFlight != 0 || w.tally.errors["OOM"] != 1 || w.retry.empty() || w.recorder.done != 16 {
+		if acked != 15 || w.inFlight != 0 || w.tally.errors["OOM"] != 1 || w.recorder.done != 16 {
 			t.Fatalf("pieces of %d: %d acknowledged, %d in flight, errors %v", size, acked, w.inFlight, w.tally.errors)
 		}
 	}
@@ -96,8 +96,7 @@ func testWorker(t testing.TB, pipeline int) (*worker, *conn) {
 		t.Fatal(err)
 	}
 	f := testFrame(o.keys, o.format)
-	w := &worker{frame: f, idempotent: true, recorder: newRecorder(0, 1e9), retry: newRing(retryRing),
-		acked: make([]uint32, 100), doubtful: make([]uint32, 100)}
+	w := &worker{frame: f, recorder: newRecorder(0, 1e9), acked: make([]uint32, 100)}
 	c := newConn(w, 0, &o, f, -1)
 	w.conns = []*conn{c}
 	return w, c

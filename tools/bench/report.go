@@ -27,9 +27,6 @@ func (r *Result) print(out io.Writer) {
 		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.duplicates, 100*float64(r.duplicates)/float64(max(r.Sent, 1)))
 	}
 	r.printErrors(out)
-	if r.reconnects > 0 || r.retried > 0 || r.unknown > 0 {
-		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.reconnects, r.retried, r.unknown)
-	}
 	if r.Steal > showSteal {
 		fmt.Fprintf(out, "  disturbed   the hypervisor gave %.0f%% of this machine's processor time to others\n", 100*r.Steal)
 	}
@@ -45,11 +42,11 @@ func (r *Result) printErrors(out io.Writer) {
 		return
 	}
 	var codes []string
-	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
-		codes = append(codes, fmt.Sprintf("%d %s", r.Errors[code], printable([]byte(code))))
+	for _, code := range slices.Sorted(maps.Keys(r.errors)) {
+		codes = append(codes, fmt.Sprintf("%d %s", r.errors[code], printable([]byte(code))))
 	}
 	fmt.Fprintf(out, "  errors      %d of all %d replies, and not in the figures above: %s\n", n, r.Sent, strings.Join(codes, ", "))
-	fmt.Fprintf(out, "              the first: %s\n", r.FirstError)
+	fmt.Fprintf(out, "              the first: %s\n", r.first)
 }
 
 // short writes a time in seconds with three digits.

@@ -16,13 +16,11 @@ type Result struct {
 	Keys        string
 
 	Seconds    float64
-	Operations int64            // answered while measuring, without error replies
-	Sent       int64            // answered in all, warm-up, end and error replies included
-	Throughput float64          // operations per second, without error replies
-	Latency    latency          // of the same
-	Series     []moment         // latencies over time
-	Errors     map[string]int64 // error replies in all, by their first word
-	FirstError string           // its text
+	Operations int64    // answered while measuring, without error replies
+	Sent       int64    // answered in all, warm-up, end and error replies included
+	Throughput float64  // operations per second, without error replies
+	Latency    latency  // of the same
+	Series     []moment // latencies over time
 	tally
 	CPU       float64 // of the generator, seconds
 	ServerCPU float64 // for each operation, or item of a sketch, µs
@@ -113,11 +111,10 @@ type run struct {
 func (r *run) connect(ctx context.Context) error {
 	o := r.o
 	w := &worker{
-		frame: r.frame, idempotent: o.workload.idempotent, base: r.base, started: r.base.UnixMilli(),
-		patience: int64(o.Patience), again: o.again, share: o.RetryShare, retry: newRing(retryRing),
+		frame: r.frame, base: r.base, started: r.base.UnixMilli(), again: o.again, share: o.RetryShare,
 	}
 	if o.Verify {
-		w.acked, w.doubtful = make([]uint32, o.keys.count()), make([]uint32, o.keys.count())
+		w.acked = make([]uint32, o.keys.count())
 	}
 	r.worker = w
 	for i := range o.Connections {
@@ -152,18 +149,18 @@ func (r *run) serve(ctx context.Context) error {
 	if o.Rate > 0 {
 		w.schedule = schedule{start: start, interval: 1e9 / o.Rate}
 	}
-	err := serveEpoll(ctx, w, &o.Target)
+	err := serveEpoll(ctx, w)
 	w.recorder.flush()
 	return err
 }
 
 // result is what the worker saw.
 func (r *run) result() *Result {
-	o, m, t := r.o, r.worker.recorder, &r.worker.tally
+	o, m := r.o, r.worker.recorder
 	res := &Result{
 		Target: o.Target.Addr, Workload: o.Workload, Connections: o.Connections, Pipeline: o.Pipeline, Keys: o.Keys,
 		Operations: m.total.TotalCount(), Sent: m.done, Latency: latencyOf(m.total), Series: m.series,
-		Errors: t.errors, FirstError: t.first.text, tally: *t,
+		tally: r.worker.tally,
 	}
 	if res.Seconds = float64(m.last-m.began) / 1e9; res.Seconds > 0 {
 		res.Throughput = float64(res.Operations) / res.Seconds

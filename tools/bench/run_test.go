@@ -126,7 +126,7 @@ func quick(s *counterServer, workload string) options {
 	o := defaultOptions()
 	o.Target.URL, o.Workload = s.Addr().String(), workload
 	o.Connections, o.Pipeline, o.Keys = 4, 8, "uniform:50"
-	o.Duration, o.Count, o.Verify, o.Patience = 0, 4000, true, time.Minute
+	o.Duration, o.Count, o.Verify = 0, 4000, true
 	return o
 }
 
@@ -180,33 +180,6 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomes breaks connections and refuses operations in the middle
-// of pipelines. Idempotent operations are retried until each is counted once;
-// of the others it is said that nothing is known.
-func TestUnknownOutcomes(t *testing.T) {
-	faults := func(n int64, usual string) string {
-		switch {
-		case n%700 == 350:
-			return "" // applied, and not answered
-		case n%300 == 100:
-			return "-MISCONF outcome unknown, retry with the same opid\r\n"
-		}
-		return usual
-	}
-	s := newCounterServer(t)
-	s.reply = faults
-	r := mustRun(t, quick(s, "cincrby"))
-	if r.reconnects == 0 || r.retried == 0 || r.unknown != 0 || r.Verified.Acknowledged != 4000 || r.Verified.Wrong != 0 {
-		t.Errorf("%+v, %+v", r, r.Verified)
-	}
-	s = newCounterServer(t)
-	s.reply = faults
-	r = mustRun(t, quick(s, "incrby"))
-	if r.unknown == 0 || r.Verified.Acknowledged+r.unknown != 4000 || r.Verified.Wrong != 0 {
-		t.Errorf("%+v, %+v", r, r.Verified)
-	}
-}
-
 // TestRetry sends duplicates of an earlier run's operations, in the share that was asked
 // for.
 func TestRetry(t *testing.T) {
@@ -256,7 +229,7 @@ func TestOpenLoop(t *testing.T) {
 	}
 }
 
-// TestGone ends with an error, in time, if the server goes away for good.
+// TestGone ends with an error if the server goes away.
 func TestGone(t *testing.T) {
 	s := newCounterServer(t)
 	s.reply = func(n int64, usual string) string {
@@ -267,7 +240,6 @@ func TestGone(t *testing.T) {
 		return ""
 	}
 	o := quick(s, "cincrby")
-	o.Patience = 200 * time.Millisecond
 	if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Error(err)
 	}

@@ -90,8 +90,8 @@ func (q *quiet) run(ctx context.Context, o options) (*Result, error) {
 // runClean runs a load; error replies are an error.
 func runClean(ctx context.Context, o options) (*Result, error) {
 	r, err := send(ctx, o)
-	if err == nil && len(r.Errors) > 0 {
-		err = fmt.Errorf("%s on %s: error replies: %v, the first: %s", r.Workload, r.Target, r.Errors, r.FirstError)
+	if err == nil && len(r.errors) > 0 {
+		err = fmt.Errorf("%s on %s: error replies: %v, the first: %s", r.Workload, r.Target, r.errors, r.first)
 	}
 	return r, err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-
-	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // Target is a server and how to log in.
@@ -48,9 +45,6 @@ func (t *Target) client() *redis.Client {
 	return redis.NewClient(&own)
 }
 
-// errLogIn wraps a refusal, which waiting does not mend.
-var errLogIn = errors.New("AUTH was refused")
-
 // dial connects and logs in.
 func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	nc, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", t.Addr)
@@ -70,26 +64,11 @@ func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 		line, err = bufio.NewReader(nc).ReadString('\n')
 	}
 	if err == nil && !strings.HasPrefix(line, "+OK") {
-		err = fmt.Errorf("%w: %s", errLogIn, strings.TrimSpace(strings.TrimPrefix(line, "-")))
+		err = fmt.Errorf("AUTH was refused: %s", strings.TrimSpace(strings.TrimPrefix(line, "-")))
 	}
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
 	return nc, nc.SetDeadline(time.Time{})
-}
-
-// redial connects again and again until it succeeds, is refused for good, or patience is at an end.
-func (w *worker) redial(ctx context.Context, t *Target) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(w.patience))
-	defer cancel()
-	for {
-		nc, err := t.dial(ctx)
-		if err == nil || errors.Is(err, errLogIn) {
-			return nc, err
-		}
-		if process.Sleep(ctx, 20*time.Millisecond); ctx.Err() != nil {
-			return nil, fmt.Errorf("the connection was lost and could not be made again: %w", err)
-		}
-	}
 }

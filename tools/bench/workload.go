@@ -12,9 +12,6 @@ import (
 type workload struct {
 	name string
 	what string
-	// idempotent says that an operation whose outcome is unknown may be sent
-	// again with the same opid.
-	idempotent bool
 	// prepare makes the server ready and returns the name under which the
 	// request finds its script. Nil if nothing is needed.
 	prepare func(ctx context.Context, c *redis.Client) (string, error)
@@ -38,14 +35,14 @@ return tonumber(redis.call('GET', KEYS[1]) or 0)`
 
 // workloads are all workloads, in the order of the help text.
 var workloads = []workload{
-	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", idempotent: true, encode: encodeCincrby},
+	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", encode: encodeCincrby},
 	{name: "incrby", what: "plain INCRBY, not idempotent", encode: func(e *encoder, _ setup) {
 		e.begin(3)
 		e.arg("INCRBY")
 		e.key()
 		e.arg("1")
 	}},
-	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script", idempotent: true,
+	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script",
 		prepare: loadLua, encode: encodeLua},
 
 	// The sketches of the goals: a filter of 1.2, 54 or 1,200 MB, and cells of 56 KB or 80 MB.
@@ -99,7 +96,7 @@ var (
 // onSketch returns a workload whose requests have so many items of one sketch, each with an
 // increment if there is one, and an opid if the command takes one.
 func onSketch(name, command string, on made, items int, increment string, id bool) workload {
-	w := workload{name: name, what: fmt.Sprintf("%s, %d items in a request", command, items), items: items, keys: on.items(), idempotent: id}
+	w := workload{name: name, what: fmt.Sprintf("%s, %d items in a request", command, items), items: items, keys: on.items()}
 	w.prepare = func(ctx context.Context, c *redis.Client) (string, error) {
 		if n, err := c.Exists(ctx, on.name()).Result(); n > 0 || err != nil {
 			return "", err
