@@ -14,8 +14,7 @@ import (
 // redisCategories are the categories that Redis has, in its order, with those
 // of the modules that Redis 8 comes with. Ours follow.
 var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap " +
-	"hyperloglog geo stream " +
-	"pubsub admin fast slow blocking dangerous connection transaction scripting " +
+	"hyperloglog geo stream pubsub admin fast slow blocking dangerous connection transaction scripting " +
 	"json search tdigest cms bloom cuckoo topk timeseries")
 
 // catalog is the command table as rules see it: everything about permissions
@@ -158,8 +157,7 @@ func (p *Pipeline) withdrawn(q *queued) string {
 		return ""
 	}
 	const text = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the " +
-		"EXEC call. " +
-		"This command is no longer allowed for the following reason: "
+		"EXEC call. This command is no longer allowed for the following reason: "
 	switch p.permit(q.cmd, q.args, nil, true) {
 	case acl.DeniedCommand:
 		return text + "no permission to execute the command or subcommand"
@@ -349,10 +347,8 @@ func aclLog(c *Context) {
 
 // errNoACLFile is Redis' own text.
 var errNoACLFile error = refusal("ERR This Redis instance is not configured to use an ACL file. You may " +
-	"want to specify users via " +
-	"the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration " +
-	"file set) in order " +
-	"to store users in the Redis configuration.")
+	"want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have " +
+	"a Redis configuration file set) in order to store users in the Redis configuration.")
 
 // aclLoad is ACL LOAD: all of the file or, if a line is wrong, nothing of it.
 // Connections of users who are gone or changed are closed.

@@ -241,10 +241,8 @@ func incrArgs(own ...Arg) []Arg {
 const (
 	groupCounter   = "counter"
 	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables " +
-		"answer the " +
-		"original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set the " +
-		"counter's expiry together " +
-		"with it, with ENX only if it has none; a duplicate changes no expiry."
+		"answer the original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set " +
+		"the counter's expiry together with it, with ENX only if it has none; a duplicate changes no expiry."
 )
 
 var counterACL = []string{"@counter"}

@@ -271,9 +271,8 @@ var countMinCommands = []Command{
 		Group: groupCountMin,
 		ACL:   sketchACL, Since: "0.2.0", Complexity: perPair,
 		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns " +
-			"their estimates. " +
-			"The same opid sent again within the table's window changes nothing and gets the present " +
-			"estimates.",
+			"their estimates. The same opid sent again within the table's window changes nothing and gets " +
+			"the present estimates.",
 		Args:  incrArgs(keyArg(), strArg("opid"), countArgs()),
 		Parse: parseCMSCIncr, Reply: replyCMIncr,
 	},

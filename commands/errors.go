@@ -16,11 +16,10 @@ func (r refusal) Error() string { return string(r) }
 // The refusals that come before the store is asked; but for the last group
 // they are Redis' own texts.
 var (
-	errSyntax     error = refusal("ERR syntax error")
-	errNotInteger error = refusal("ERR value is not an integer or out of range")
-	errNoCounter  error = refusal("ERR value is not an integer or out of range: " + integerReason)
-	errNotInt32   error = refusal("ERR value is out of range, value must between -2147483648 and " +
-		"2147483647")
+	errSyntax        error = refusal("ERR syntax error")
+	errNotInteger    error = refusal("ERR value is not an integer or out of range")
+	errNoCounter     error = refusal("ERR value is not an integer or out of range: " + integerReason)
+	errNotInt32      error = refusal("ERR value is out of range, value must between -2147483648 and 2147483647")
 	errDecrOverflow  error = refusal("ERR decrement would overflow")
 	errInvalidCursor error = refusal("ERR invalid cursor")
 	errDBIndex       error = refusal("ERR DB index is out of range")
@@ -31,12 +30,10 @@ var (
 	errWrongPass     error = refusal("WRONGPASS invalid username-password pair or user is disabled.")
 	errTooManyLogins error = refusal("ERR too many failed logins from this address, try again later")
 	errNoPassword    error = refusal("ERR AUTH <password> called without any password configured for the " +
-		"default user. " +
-		"Are you sure your configuration is correct?")
+		"default user. Are you sure your configuration is correct?")
 	errHelloNoAuth error = refusal("NOAUTH HELLO must be called with the client already authenticated, " +
-		"otherwise the " +
-		"HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP " +
-		"protocol version at the same time")
+		"otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select " +
+		"the RESP protocol version at the same time")
 	errProtoNotInteger  error = refusal("ERR Protocol version is not an integer or out of range")
 	errProtoUnsupported error = refusal("NOPROTO unsupported protocol version")
 
@@ -45,9 +42,8 @@ var (
 	errDiscardNoMulti error = refusal("ERR DISCARD without MULTI")
 	errExecAbort      error = refusal("EXECABORT Transaction discarded because of previous errors.")
 	errWaitOnReplica  error = refusal("ERR WAIT cannot be used with replica instances. Please also note " +
-		"that since Redis 4.0 if a " +
-		"replica is configured to be writable (which is not the default) writes to replicas are just " +
-		"local and are not propagated.")
+		"that since Redis 4.0 if a replica is configured to be writable (which is not the default) writes " +
+		"to replicas are just local and are not propagated.")
 	errMonitors        error = refusal("ERR Replica can't interact with the keyspace")
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
 	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
@@ -61,8 +57,7 @@ var (
 	errBoundsCross error = refusal("ERR LBOUND can't be greater than UBOUND")
 	errNoFloat     error = refusal("ERR BYFLOAT is not supported: " + integerReason)
 	errPairSize    error = refusal("ERR IDMP needs a pid and an iid, neither empty, of at most 512 bytes " +
-		"together " +
-		"with the length of the pid")
+		"together with the length of the pid")
 )
 
 // storeErrors gives every error of the store its reply. It is the only place

@@ -195,9 +195,8 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
 		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the " +
-			"paper's, which does not adapt. " +
-			"Times take units: 10m.",
+		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the paper's, " +
+			"which does not adapt. Times take units: 10m.",
 		Args:  append([]Arg{keyArg()}, filterOptionArgs()...),
 		Parse: parseReserve, Reply: replyOK,
 	},

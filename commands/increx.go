@@ -144,9 +144,8 @@ var increxCommands = []Command{{
 	ACL:   stringACL,
 	Since: "8.8.0", Complexity: "O(1)",
 	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment " +
-		"made, which is 0 if " +
-		"the result would be out of bounds. With OPID, once per operation id; with IDMP, once per pair of " +
-		"producer id and idempotent id.",
+		"made, which is 0 if the result would be out of bounds. With OPID, once per operation id; with " +
+		"IDMP, once per pair of producer id and idempotent id.",
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),

@@ -429,8 +429,7 @@ var keyCommands = []Command{
 // The refusals of OBJECT; the first is Redis' own.
 const (
 	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please " +
-		"note that when " +
-		"switching between policies at runtime LRU and LFU data will take some time to adjust."
+		"note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
 	noIdleTimes = "ERR idle time is not tracked: nothing here is evicted for not being used"
 )
 

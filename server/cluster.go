@@ -193,8 +193,7 @@ var clusterSettings = []Setting{
 			253).must(goodNames),
 	}, {
 		Name: "cluster-announce-hostname", Group: GroupCluster, Default: `""`,
-		Doc: "The node's name. Clients get it beside the address, and can check the certificate against " +
-			"it.",
+		Doc: "The node's name. Clients get it beside the address, and can check the certificate against it.",
 		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceHostname }, "<name>",
 			253).must(goodNames),
 	}, {

@@ -201,10 +201,9 @@ func isTransient(err error) bool {
 const (
 	tooManyClients = "ERR max number of clients reached"
 	protectedMode  = "DENIED fbfkv is running in protected mode: no password is set, so only clients on " +
-		"its own machine " +
-		"are served. To serve others, set requirepass in the configuration file or with CONFIG SET from " +
-		"the server's " +
-		"machine; or, where the network itself keeps strangers out, set protected-mode to no."
+		"its own machine are served. To serve others, set requirepass in the configuration file or with " +
+		"CONFIG SET from the server's machine; or, where the network itself keeps strangers out, set " +
+		"protected-mode to no."
 )
 
 // admit starts a connection, or refuses it.

@@ -62,8 +62,7 @@ var regionSettings = []Setting{
 	}, {
 		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true,
 		Doc: "That user's password; without one this region does not log in. Set it in the configuration " +
-			"file or in one that it " +
-			"includes, not on the command line. It is never shown.",
+			"file or in one that it includes, not on the command line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.Region.Password }),
 	}, {
 		Name: "region-announce", Group: GroupRegions, Default: `""`, Mutable: true,

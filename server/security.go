@@ -182,21 +182,18 @@ var securitySettings = []Setting{
 	{
 		Name: "requirepass", Group: GroupSecurity, Default: `""`, Mutable: true,
 		Doc: "The password of the user default, which clients send with AUTH or HELLO. Set it in the " +
-			"configuration " +
-			"file: other users of the machine can read a command line. It is never shown.",
+			"configuration file: other users of the machine can read a command line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.RequirePass }),
 	}, {
 		Name: "user", Group: GroupSecurity, Default: "", Lines: true,
-		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on " +
-			">secret ~page:* " +
-			"+@read. Cannot be combined with aclfile.",
+		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on >secret " +
+			"~page:* +@read. Cannot be combined with aclfile.",
 		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil,
 			formatUsers).adding(addUser),
 	}, {
 		Name: "aclfile", Group: GroupSecurity, Default: `""`,
 		Doc: "The file with the users, for ACL LOAD and ACL SAVE. A relative path begins in dir. " +
-			"requirepass has no " +
-			"effect if the file has the user default.",
+			"requirepass has no effect if the file has the user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
 	}, {
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,

@@ -164,9 +164,8 @@ var storageSettings = []Setting{
 var networkSettings = []Setting{
 	{
 		Name: "bind", Group: GroupNetwork, Default: "127.0.0.1",
-		Doc: "The addresses to listen on, separated by spaces. * is every address, ::* every IPv6 " +
-			"address. The server " +
-			"ignores an address with a leading - if this machine does not have it.",
+		Doc: "The addresses to listen on, separated by spaces. * is every address, ::* every IPv6 address. " +
+			"The server ignores an address with a leading - if this machine does not have it.",
 		kind: list(func(c *Config) *[]string { return &c.Bind }, "<address> ...", parseAddresses,
 			func(v []string) []string { return v }),
 	}, {
@@ -203,8 +202,7 @@ var limitSettings = []Setting{
 	}, {
 		Name: "proto-max-bulk-len", Group: GroupLimits, Default: "1mb", Mutable: true,
 		Doc: "The longest argument of a command. A key has at most 64kb and an operation id at most 512 " +
-			"bytes in any " +
-			"case.",
+			"bytes in any case.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxBulk }, 1<<20, 512<<20),
 	}, {
 		Name: "client-query-buffer-limit", Group: GroupLimits, Default: "64mb", Mutable: true,
@@ -214,10 +212,9 @@ var limitSettings = []Setting{
 		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true,
 		Repeatable: true,
 		Doc: "normal <hard> <soft> <seconds>, sizes in bytes. The server disconnects a client if a reply " +
-			"is longer than the " +
-			"hard limit, or if the client leaves more than the soft limit unread for so many seconds. 0 " +
-			"is no limit. Limits " +
-			"for replica and pubsub have no effect: there are no such clients.",
+			"is longer than the hard limit, or if the client leaves more than the soft limit unread for so " +
+			"many seconds. 0 is no limit. Limits for replica and pubsub have no effect: there are no such " +
+			"clients.",
 		kind: outputLimits(),
 	},
 }

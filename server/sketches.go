@@ -14,9 +14,8 @@ const GroupSketches = "Sketches"
 var sketchSettings = []Setting{
 	{
 		Name: "bf-error-rate", Group: GroupSketches, Default: "0.01", Mutable: true,
-		Doc: "The error rate of a Bloom filter that BF.ADD, BF.MADD, BF.INSERT or BF.CADD creates, above " +
-			"0 and below 1. Above 0.25 " +
-			"it is 0.25.",
+		Doc: "The error rate of a Bloom filter that BF.ADD, BF.MADD, BF.INSERT or BF.CADD creates, above 0 " +
+			"and below 1. Above 0.25 it is 0.25.",
 		kind: scalar(func(c *Config) *float64 { return &c.Bloom.Error }, "<probability>", parseErrorRate,
 			func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }),
 	}, {
@@ -25,8 +24,7 @@ var sketchSettings = []Setting{
 		kind: bloomNumber(func(c *Config) *uint64 { return &c.Bloom.Capacity }, "bf-initial-size", 1, 1<<30),
 	}, {
 		Name: "bf-expansion-factor", Group: GroupSketches, Default: "2", Mutable: true,
-		Doc: "Each sub-filter has so many times the capacity of the one before. 0: the filter does not " +
-			"grow.",
+		Doc: "Each sub-filter has so many times the capacity of the one before. 0: the filter does not grow.",
 		kind: bloomNumber(func(c *Config) *uint32 { return &c.Bloom.Expansion }, "bf-expansion-factor", 0,
 			32768),
 	}, {

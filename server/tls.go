@@ -367,9 +367,8 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.KeyFile }),
 	}, {
 		Name: "tls-key-file-pass", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not " +
-			"on the command " +
-			"line. It is never shown.",
+		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not on " +
+			"the command line. It is never shown.",
 		kind: password(func(c *Config) *string { return &c.TLS.KeyFilePass }),
 	}, {
 		Name: "tls-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
@@ -377,9 +376,8 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertFile }),
 	}, {
 		Name: "tls-ca-cert-dir", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes " +
-			"the server " +
-			"notice a new one.",
+		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes the " +
+			"server notice a new one.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertDir }),
 	}, {
 		Name: "tls-cluster-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
@@ -390,8 +388,7 @@ var tlsSettings = []Setting{
 	}, {
 		Name: "tls-auth-clients", Group: GroupTLS, Default: "yes", Mutable: true,
 		Doc: "Whether a client must show a certificate signed by one of these authorities. optional: a " +
-			"client without " +
-			"one is accepted, a client with a bad one is not.",
+			"client without one is accepted, a client with a bad one is not.",
 		kind: choice(func(c *Config) *string { return &c.TLS.AuthClients }, "yes", "no", "optional"),
 	}, {
 		Name: "tls-protocols", Group: GroupTLS, Default: `"TLSv1.2 TLSv1.3"`, Mutable: true,

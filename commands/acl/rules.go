@@ -9,12 +9,10 @@ import (
 var (
 	errSyntax      = errors.New("Syntax error")
 	errUnknown     = errors.New("Unknown command or category name in ACL")
-	errAfterAllKey = errors.New("Adding a pattern after the * pattern (or the 'allkeys' flag) is not " +
-		"valid and does " +
-		"not have any effect. Try 'resetkeys' to start with an empty list of patterns")
+	errAfterAllKey = errors.New("Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid " +
+		"and does not have any effect. Try 'resetkeys' to start with an empty list of patterns")
 	errAfterAllChannel = errors.New("Adding a pattern after the * pattern (or the 'allchannels' flag) is " +
-		"not valid and does " +
-		"not have any effect. Try 'resetchannels' to start with an empty list of channels")
+		"not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels")
 	errNoSuchPassword = errors.New("The password you are trying to remove from the user does not exist")
 	errBadHash        = errors.New("The password hash must be exactly 64 characters and contain only " +
 		"lowercase hexadecimal characters")

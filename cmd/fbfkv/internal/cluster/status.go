@@ -73,9 +73,8 @@ func (o *operator) status(existing string) error {
 	}
 	switch {
 	case len(leaderless) > 0 && len(c.Shards) == 1:
-		return errors.New("the cluster has no leader: it serves no clients until a majority of its " +
-			"nodes runs; " +
-			"if one is lost for ever, see fbfkv cluster recover")
+		return errors.New("the cluster has no leader: it serves no clients until a majority of its nodes " +
+			"runs; if one is lost for ever, see fbfkv cluster recover")
 	case len(leaderless) > 0:
 		return fmt.Errorf("%s without a leader: %s; it serves no clients until a majority of the shard's "+
 			"nodes runs; "+
@@ -194,8 +193,7 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 		return "lost", fmt.Sprintf("is lost: %v; start it again, or replace it: fbfkv cluster replace", a.err)
 	case a.Self.ID != m.ID && a.Cluster == "" && !replaceable:
 		return "lost", "answers with an empty directory: it lost its own, or another server has its " +
-			"address; its shard has no majority, " +
-			"without which it cannot be replaced"
+			"address; its shard has no majority, without which it cannot be replaced"
 	case a.Self.ID == m.ID && a.Cluster == "":
 		return "joining", "was admitted and has not joined: run create, add-node or replace again if none " +
 			"is running, or remove-node"
