@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench bench-redis filters-doc paper docs fuzz lint pgo
+.PHONY: build test race bench bench-redis paper docs fuzz lint pgo
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s
@@ -28,11 +28,6 @@ bench:
 # `bench table` may be given as ARGS="--rows lua --seconds 5".
 bench-redis: build
 	go -C tools run ./bench table $(ARGS)
-
-# Measures package fbf beside others, and prints the tables of docs/FILTERS.md: ten minutes on a quiet machine with two
-# processors and 4 GB to spare.
-filters-doc:
-	go -C tools test -v -timeout 1h -run TestMeasure ./filters -measure
 
 # Figures 8 to 13 of the paper again.
 paper:

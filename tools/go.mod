@@ -6,15 +6,11 @@ replace github.com/fbfkv/fbfkv => ../
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.1.2
-	github.com/bits-and-blooms/bloom/v3 v3.7.1
 	github.com/compose-spec/compose-go/v2 v2.16.2
-	github.com/decred/dcrd/container/apbf v1.0.1
 	github.com/fbfkv/fbfkv v0.0.0
 	github.com/google/uuid v1.6.0
-	github.com/greatroar/blobloom v0.8.0
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sys v0.48.0
-	gonum.org/v1/gonum v0.17.0
 	gonum.org/v1/plot v0.16.0
 	k8s.io/api v0.34.1
 	k8s.io/apimachinery v0.34.1
@@ -27,10 +23,8 @@ require (
 	codeberg.org/go-pdf/fpdf v0.10.0 // indirect
 	git.sr.ht/~sbinet/gg v0.6.0 // indirect
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
-	github.com/bits-and-blooms/bitset v1.24.2 // indirect
 	github.com/campoy/embedmd v1.0.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/dchest/siphash v1.2.3 // indirect
 	github.com/distribution/reference v0.5.0 // indirect
 	github.com/docker/go-connections v0.4.0 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
@@ -56,6 +50,7 @@ require (
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
+	gonum.org/v1/gonum v0.17.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/utils v0.0.0-20250604170112-4c0f3b243397 // indirect

@@ -102,21 +102,6 @@ func testWorker(t testing.TB, pipeline int) (*worker, *conn) {
 	return w, c
 }
 
-// BenchmarkBatch is the generator's own work for a pipeline of 64, without the
-// system calls: no allocation.
-func BenchmarkBatch(b *testing.B) {
-	_, c := testWorker(b, 64)
-	replies := []byte(strings.Repeat(":1234\r\n", 64))
-	b.ReportAllocs()
-	for now := int64(1); b.Loop(); now++ {
-		c.compose(now)
-		if done, err := c.received(copy(c.in, replies), now); !done || err != nil {
-			b.Fatal(done, err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/operation")
-}
-
 // TestNoAllocation holds the steady path to none.
 func TestNoAllocation(t *testing.T) {
 	_, c := testWorker(t, 64)

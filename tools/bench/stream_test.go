@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -157,28 +155,5 @@ func TestSchedule(t *testing.T) {
 	}
 	if got := s.at(s.next); got != 11_250 {
 		t.Errorf("the next is due at %d", got)
-	}
-}
-
-// TestIDs: what is put together eight digits at a time is what fmt writes.
-func TestIDs(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(3, 3))
-	for i := range 1000 {
-		ms, high, low := rnd.Uint64()>>16, uint16(rnd.Uint32()), rnd.Uint64()
-		if i == 0 {
-			ms, high, low = 0, 0, 0
-		}
-		id := make([]byte, 36)
-		putUUIDv7(id, ms, high, low)
-		want := fmt.Sprintf("%08x-%04x-7%03x-%04x-%04x%08x", ms>>16, ms&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low>>32&0xffff, low&0xffffffff)
-		if string(id) != want {
-			t.Fatalf("UUID %s, not %s", id, want)
-		}
-		client, seq := rnd.Uint64(), rnd.Uint64N(1e12)
-		id = make([]byte, 29)
-		putClientSeq(id, client, seq)
-		if want := fmt.Sprintf("%016x-%012d", client, seq); string(id) != want {
-			t.Fatalf("id %s, not %s", id, want)
-		}
 	}
 }

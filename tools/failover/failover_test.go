@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,36 +112,5 @@ func TestPoints(t *testing.T) {
 	}
 	if x, y := latencies.X[2], latencies.Y[2]; y != 3 || x < 0.04 || x > 0.06 {
 		t.Errorf("behind the fault: %v ms at %v", y, x)
-	}
-}
-
-// TestTry kills a leader of each kind under load and draws it: an fbfkv loses nothing, and counts
-// nothing twice.
-func TestTry(t *testing.T) {
-	dir := t.TempDir()
-	o := options{fbfkv: filepath.Join(dir, "fbfkv"), redis: "redis-server", deaths: 1}
-	if out, err := exec.Command("go", "-C", "../..", "build", "-pgo=off", "-o", o.fbfkv, "./cmd/fbfkv").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var drawn []curve
-	for _, s := range []subject{{"fbfkv", o.fbfkvCluster(1)}, {"Redis", o.sentinels()}} {
-		got, err := o.try(t.Context(), faults[:1], s)
-		if err != nil {
-			t.Fatalf("%s: %v", s.name, err)
-		}
-		if got.kinds[0].acknowledged == 0 || got.kinds[0].again == 0 || len(got.gaps[0]) != 1 || got.gaps[0][0] == 0 || len(got.first) == 0 {
-			t.Errorf("%s: %+v, gaps %v", s.name, got.kinds, got.gaps)
-		}
-		if s.name == "fbfkv" && got.kinds[0].lost+got.kinds[0].twice > 0 {
-			t.Errorf("%d lost, %d counted twice", got.kinds[0].lost, got.kinds[0].twice)
-		}
-		drawn = append(drawn, curve{s.name, got.first})
-	}
-	file := filepath.Join(dir, "plot.svg")
-	if err := plotDeath(file, drawn); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(file); err != nil || !bytes.Contains(b, []byte("seconds since the kill")) {
-		t.Errorf("the plot has %d bytes, %v", len(b), err)
 	}
 }

@@ -39,16 +39,8 @@ func loads() []contestant {
 		{"10x for 120 s", workload{end: 300_000, rate: during(60_000, 180_000, 10)}},
 		{"constant", workload{end: 300_000, rate: during(0, 0, 1)}},
 		{"100x for 10 s", workload{end: 300_000, rate: during(60_000, 70_000, 100)}},
-		{"50x for 1 s, every 30 s", workload{end: 300_000, rate: func(ms int64) float64 {
-			return during(0, 1000, 50)(ms % 30_000)
-		}}},
-		{"ramp to 20x and back", workload{end: 300_000, rate: func(ms int64) float64 {
-			return baseRate * (1 + 19*max(0, 1-abs(float64(ms)-150_000)/100_000))
-		}}},
 	}
 }
-
-func abs(x float64) float64 { return max(x, -x) }
 
 // contest is how a subject did under a load.
 type contest struct {

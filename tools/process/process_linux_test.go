@@ -4,69 +4,52 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestPause stops a server with what it forked, and lets it go on; Close ends all of
-// them and removes the directory.
+// TestPause stops a server with what it forked, and lets it go on; Close ends all of them.
 func TestPause(t *testing.T) {
-	p := &Process{Name: "sleeper", dir: t.TempDir(), cmd: exec.Command("sh", "-c", "sleep 100 & wait"), ended: make(chan error, 1)}
+	p := &Process{Name: "sleeper", dir: t.TempDir(), ended: make(chan error, 1),
+		cmd: exec.Command("sh", "-c", "sleep 100 & wait")}
 	p.cmd.SysProcAttr = childAttributes()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	go func() { p.ended <- p.cmd.Wait() }()
-	t.Cleanup(p.Kill)
-	waitStates(t, p.PID(), "2 run")
+	awaitStates(t, p.PID(), "SS")
 	if err := p.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	waitStates(t, p.PID(), "2 stopped")
+	awaitStates(t, p.PID(), "TT")
 	if err := p.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	waitStates(t, p.PID(), "2 run")
+	awaitStates(t, p.PID(), "SS")
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	waitStates(t, p.PID(), "0 run")
-	if _, err := os.Stat(p.Dir()); !os.IsNotExist(err) {
-		t.Errorf("the directory is there: %v", err)
-	}
+	awaitStates(t, p.PID(), "")
 }
 
-// waitStates waits until so many of a process group are in a state.
-func waitStates(t *testing.T, group int, want string) {
+// awaitStates waits until the processes of a group that are not dead have these states.
+func awaitStates(t *testing.T, group int, want string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		states := statesOf(group)
-		got := fmt.Sprintf("%d run", len(states))
-		if n := strings.Count(states, "T"); n > 0 {
-			got = fmt.Sprintf("%d stopped", n)
-		}
-		if got == want {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("states %q, want %s", states, want)
-		}
-	}
-}
-
-// statesOf returns one letter for each process of a group that is not dead.
-func statesOf(group int) (states string) {
-	dirs, _ := os.ReadDir("/proc")
-	for _, d := range dirs {
-		b, err := os.ReadFile("/proc/" + d.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-		if fields[2] == fmt.Sprint(group) && fields[0] != "Z" {
-			states += fields[0]
+	got := "?"
+	for end := time.Now().Add(time.Minute); got != want && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		got = ""
+		files, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, file := range files {
+			b, _ := os.ReadFile(file)
+			_, rest, _ := strings.Cut(string(b), ") ")
+			if f := strings.Fields(rest); len(f) > 2 && f[2] == fmt.Sprint(group) && f[0] != "Z" {
+				got += f[0]
+			}
 		}
 	}
-	return states
+	if got != want {
+		t.Fatalf("states %q, want %q", got, want)
+	}
 }
