@@ -29,7 +29,7 @@ bench:
 bench-redis: build
 	go -C tools run ./bench table $(ARGS)
 
-# Figures 8 to 13 of the paper again.
+# Figures 8, 9, 12 and 13 of the paper again.
 paper:
 	go -C tools run ./paper --out ../docs/paper
 
