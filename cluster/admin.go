@@ -7,14 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store"
@@ -122,7 +121,7 @@ func decoded[T any](request []byte, fn func(T) (any, error)) (any, error) {
 	if len(request) > maxConfiguration {
 		return nil, errors.New("the request is too long")
 	}
-	if err := decodeStrictly(request, &r); err != nil {
+	if err := wire.Decode(request, &r); err != nil {
 		return nil, fmt.Errorf("the request cannot be read: %w", err)
 	}
 	return fn(r)
@@ -570,29 +569,23 @@ func (a *Admin) restore(backup string) error {
 	return nil
 }
 
-// Serve sends the configuration, with the seed, to a member that asks for it on a connection
-// of KindConfig.
-func (a *Admin) Serve(conn net.Conn, _ Identity) {
-	defer conn.Close()
-	c, member := a.configuration()
-	if !member {
-		return
-	}
-	b, err := c.Encode()
-	if err != nil {
-		return
-	}
-	_ = conn.SetDeadline(time.Now().Add(adminTime))
-	_, _ = conn.Write(b) // what does not arrive whole cannot be decoded
+// verbConfiguration asks any member for the configuration that it knows.
+const verbConfiguration = "configuration"
+
+// Serve answers members that ask for the configuration, with the seed.
+func (a *Admin) Serve(n *Net) {
+	n.Answer(verbConfiguration, wire.Answer(0, func(*wire.Call, struct{}) (any, []byte, error) {
+		c, member := a.configuration()
+		if !member {
+			return nil, nil, errors.New("it is not a member of a cluster")
+		}
+		b, err := c.Encode()
+		return nil, b, err
+	}))
 }
 
-// FetchConfiguration returns what Serve sends from the cluster port at an address, encoded.
+// FetchConfiguration returns the configuration that the node at an address knows, encoded.
 func (n *Net) FetchConfiguration(ctx context.Context, address string) ([]byte, error) {
-	conn, err := n.Dial(ctx, "", address, KindConfig)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	return io.ReadAll(io.LimitReader(conn, maxConfiguration+1))
+	return n.Ask(ctx, "", address, wire.Ask{Verb: verbConfiguration, Limit: maxConfiguration,
+		Within: adminTime})
 }

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
-	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -27,7 +27,8 @@ type arrival struct {
 
 	// The rest is for run's goroutine.
 	in     *store.Incoming
-	source *moveConn
+	source *wire.Caller
+	files  wire.Fetcher
 	peers  map[string]*movePeer
 
 	// As the leader of the target:
@@ -47,12 +48,14 @@ type received struct{ to, last uint64 }
 // movePeer is another replica of the target, which is asked one question at a time.
 type movePeer struct {
 	busy longlock.Mutex
-	conn *moveConn
+	conn *wire.Caller
 }
 
 func (m *Mover) newArrival(move Move) *arrival {
 	a := &arrival{m: m, move: move, p: uint16(move.Partition), peers: map[string]*movePeer{},
 		began: time.Now()}
+	a.files = wire.Fetcher{FS: m.o.Node.o.FS, Dir: m.o.Node.o.FS.PathJoin(m.dir, fmt.Sprint("of", a.p)),
+		MinFree: minFreeForFiles}
 	a.ctx, a.cancel = context.WithCancel(m.ctx)
 	return a
 }
@@ -91,6 +94,7 @@ func (a *arrival) run() {
 		case <-time.After(moveRetry):
 		}
 	}
+	_ = a.files.FS.RemoveAll(a.files.Dir) // else at the next start
 }
 
 // giveUp drops what has come if the partition is not to come any more; false: not yet. While that
@@ -116,7 +120,7 @@ func (a *arrival) isHere() bool {
 }
 
 // leaderOfSource connects to the leader of the shard that has the partition.
-func (a *arrival) leaderOfSource() (*moveConn, error) {
+func (a *arrival) leaderOfSource() (*wire.Caller, error) {
 	leader, _, known := a.m.o.Leaders.Of(a.move.From)
 	c := a.m.o.Meta.Configuration()
 	member := c.Member(leader.Node)
@@ -126,12 +130,15 @@ func (a *arrival) leaderOfSource() (*moveConn, error) {
 	return a.m.dial(a.ctx, *member)
 }
 
-func (m *Mover) dial(ctx context.Context, to Member) (*moveConn, error) {
-	conn, err := m.o.Net.Dial(ctx, to.ID, to.ClusterAddress(), KindMove)
-	if err != nil {
-		return nil, err
-	}
-	return newMoveConn(conn), nil
+func (m *Mover) dial(ctx context.Context, to Member) (*wire.Caller, error) {
+	return m.o.Net.Caller(ctx, to.ID, to.ClusterAddress())
+}
+
+// askMove asks one of the verbs of moves.
+func askMove(c *wire.Caller, verb string, q moveAsk, within time.Duration) (a moveAnswer, b []byte,
+	err error) {
+	b, err = c.Do(wire.Ask{Verb: verb, Ask: q, Answer: &a, Limit: maxMessage, Within: within})
+	return a, b, err
 }
 
 // attempt receives the partition over one connection, and has it adopted if this node leads.
@@ -143,7 +150,6 @@ func (a *arrival) attempt() (err error) {
 		return err
 	}
 	defer a.source.Close()
-	defer context.AfterFunc(a.ctx, func() { a.source.Close() })()
 	a.handed = 0 // it says so again
 	if err := a.open(); err != nil {
 		return err
@@ -202,60 +208,34 @@ func (a *arrival) note(to uint64) { a.is.Store(&received{to, a.in.Last()}) }
 
 // fetch gets the file of the partition, and makes the store take it in.
 func (a *arrival) fetch() error {
-	fsys, st, m := a.m.o.Node.o.FS, a.m.o.Node.st, a.m
-	answer, _, err := a.source.ask(moveQuestion{Verb: moveExport, Partition: a.p, Behind: st.LastOf(a.p)},
+	st, f := a.m.o.Node.st, &a.files
+	answer, _, err := askMove(a.source, moveExport, moveAsk{Partition: a.p, Behind: st.LastOf(a.p)},
 		moveFileTime)
 	if err != nil {
 		return err
 	}
-	if !validMovedName(answer.Name) || answer.Size < 0 || answer.Size > maxFile {
-		return errProtocol
+	o := answer.Offer
+	if o == nil || len(o.Files) != 1 {
+		return wire.ErrProtocol
 	}
-	if err := disk.MakeDir(fsys, m.dir); err != nil {
+	if err := o.Valid(validMovedName); err != nil {
 		return err
 	}
-	path := fsys.PathJoin(m.dir, answer.Name)
-	if usage, err := fsys.GetDiskUsage(m.dir); err == nil &&
-		usage.AvailBytes < 3*uint64(answer.Size)+minFreeForFiles {
-		return fmt.Errorf("%w: %d bytes of a partition", errTooLarge, answer.Size)
-	}
-	if err := a.copy(path, answer.Size); err != nil {
+	f.MinFree = minFreeForFiles + 2*uint64(o.Bytes()) // the store writes what the file says
+	if err := f.Fetch(a.source, o); err != nil {
 		return err
 	}
-	in, err := st.Receive(a.p, path)
+	in, err := st.Receive(a.p, f.FS.PathJoin(f.Dir, o.Files[0].Name))
 	if err == nil {
-		a.in, a.bytes, a.fetched = in, answer.Size, time.Now()
+		a.in, a.bytes, a.fetched = in, o.Bytes(), time.Now()
 		a.note(answer.To)
 	}
-	return errors.Join(err, disk.RemoveIfExists(fsys, path)) // the store has it now
-}
-
-// copy copies the file.
-func (a *arrival) copy(path string, size int64) error {
-	f, err := a.m.o.Node.o.FS.Create(path, disk.WriteCategory)
-	if err != nil {
-		return err
-	}
-	for at := int64(0); err == nil && at < size; {
-		var b []byte
-		if _, b, err = a.source.ask(moveQuestion{Verb: moveRead, Partition: a.p, Offset: at},
-			moveTime); err == nil && len(b) == 0 {
-			err = errProtocol
-		}
-		if err == nil {
-			_, err = f.Write(b)
-		}
-		at += int64(len(b))
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.FS.RemoveAll(f.Dir)) // the store has it now
 }
 
 // follow gets what the source has committed since, and returns how many bytes that was.
 func (a *arrival) follow() (got int, err error) {
-	_, piece, err := a.source.ask(moveQuestion{Verb: moveTail, Partition: a.p, Behind: a.in.Last()}, moveTime)
+	_, piece, err := askMove(a.source, moveTail, moveAsk{Partition: a.p, Behind: a.in.Last()}, moveTime)
 	if errors.Is(err, errAnew) {
 		return 0, errors.Join(err, a.anew(0))
 	}
@@ -295,8 +275,7 @@ func (a *arrival) anew(version uint64) error {
 			return err
 		}
 		defer conn.Close()
-		answer, _, err := conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p, Version: version},
-			moveTime)
+		answer, _, err := askMove(conn, moveReceived, moveAsk{Partition: a.p, Version: version}, moveTime)
 		if err != nil {
 			return err
 		}
@@ -366,13 +345,13 @@ func (p *movePeer) ask(a *arrival, member Member) *received {
 	if p.conn == nil {
 		ctx, cancel := context.WithTimeout(a.ctx, movePeerTime)
 		defer cancel()
-		conn, err := a.m.dial(ctx, member)
+		conn, err := a.m.o.Net.Dial(ctx, member.ID, member.ClusterAddress(), KindAsk)
 		if err != nil {
 			return nil
 		}
-		p.conn = conn
+		p.conn = wire.NewCaller(a.ctx, conn)
 	}
-	answer, _, err := p.conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p}, movePeerTime)
+	answer, _, err := askMove(p.conn, moveReceived, moveAsk{Partition: a.p}, movePeerTime)
 	if err != nil {
 		p.close()
 		return nil
@@ -398,7 +377,7 @@ func (a *arrival) lead() (now bool, err error) {
 		if a.asked.IsZero() {
 			a.asked = time.Now()
 		}
-		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch},
+		answer, _, err := askMove(a.source, moveHandOver, moveAsk{Partition: a.p, Move: a.move.Epoch},
 			moveTime)
 		if err != nil {
 			return false, err
@@ -459,11 +438,8 @@ func (a *arrival) adopt(to, last uint64) error {
 	defer cancel()
 	leader, _, _ := m.o.Leaders.Of(a.move.From)
 	if member := c.Member(leader.Node); member != nil {
-		var conn *moveConn
-		if conn, err = m.dial(ctx, *member); err == nil {
-			_, _, err = conn.ask(moveQuestion{Verb: moveArrived, Partition: a.p, Configuration: b}, moveTime)
-			conn.Close()
-		}
+		_, err = m.o.Net.Ask(ctx, member.ID, member.ClusterAddress(), wire.Ask{Verb: moveArrived,
+			Ask: moveAsk{Partition: a.p}, Bytes: b, Within: moveTime})
 	}
 	if err != nil {
 		m.o.Logger.Info("a partition has arrived, and its former shard does not know yet; this node tells "+

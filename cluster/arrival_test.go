@@ -320,7 +320,7 @@ func TestReceivedIsKept(t *testing.T) {
 		b.Close()
 		move = moves(t, g, move, from)
 		b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1)}
-		to.net.Handle(KindMove, b.serve)
+		b.answers(true)
 		open := func() *arrival {
 			x := b.newArrival(move)
 			t.Cleanup(x.cancel)

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -35,6 +37,7 @@ type cutSource struct {
 	cuts    atomic.Int64
 	holds   atomic.Bool
 	server  *fileServer
+	answers wire.Server
 	serving sync.WaitGroup
 }
 
@@ -47,6 +50,7 @@ func newCutSource(t testing.TB, files map[string][]byte) *cutSource {
 		cut:     func() error { s.cuts.Add(1); return writeFiles(s.fs, "cut", s.files) },
 		rate:    1 << 40, log: slog.New(slog.DiscardHandler),
 	})
+	s.server.answers(s.answers.Handle, true)
 	t.Cleanup(func() {
 		s.server.close()
 		s.serving.Wait()
@@ -54,10 +58,12 @@ func newCutSource(t testing.TB, files map[string][]byte) *cutSource {
 	return s
 }
 
+func admitAll() error { return nil }
+
 // dial connects to the source.
 func (s *cutSource) dial(context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
-	s.serving.Go(func() { s.server.serve(there, Identity{}) })
+	s.serving.Go(func() { s.answers.Serve(there, testID("1"), admitAll) })
 	return here, nil
 }
 
@@ -90,7 +96,8 @@ func writeFiles(fsys vfs.FS, dir string, files map[string][]byte) error {
 // someFiles are files of a data directory, some of them longer than one answer.
 func someFiles() map[string][]byte {
 	files := map[string][]byte{"META": []byte("meta"), "LOGSYNC": nil, "MANISYNC": crashtest.Noise[:64]}
-	for i, size := range []int{0, 1, 1000, maxRead - 1, maxRead, maxRead + 1, 2*maxRead + 17} {
+	const piece = wire.MaxRead
+	for i, size := range []int{0, 1, 1000, piece - 1, piece, piece + 1, 2*piece + 17} {
 		content := append(bytes.Clone(crashtest.Noise[:min(size, len(crashtest.Noise))]),
 			make([]byte, max(0, size-len(crashtest.Noise)))...)
 		files[fmt.Sprintf("%s/%06d.x", cutDirs[i%len(cutDirs)], i)] = content
@@ -111,7 +118,7 @@ func checkFetched(t testing.TB, fsys vfs.FS, dir string, files map[string][]byte
 		names, _ := fsys.List(path.Join(dir, sub))
 		for _, name := range names {
 			if info, err := fsys.Stat(path.Join(dir, sub, name)); err == nil && !info.IsDir() &&
-				name != manifestName && files[path.Join(sub, name)] == nil && name != "LOGSYNC" &&
+				name != wire.NoteName && files[path.Join(sub, name)] == nil && name != "LOGSYNC" &&
 				name != "000000.x" {
 				t.Errorf("%s was never sent", path.Join(sub, name))
 			}
@@ -248,25 +255,17 @@ func TestFetchCrash(t *testing.T) {
 }
 
 // hostile answers questions with what it is given.
-func hostile(t testing.TB, m []byte, read func(q question) []byte) func(context.Context) (net.Conn, error) {
+func hostile(m []byte, read func(q wire.ReadAsk) []byte) func(context.Context) (net.Conn, error) {
+	var s wire.Server
+	s.Handle(verbManifest, wire.Answer(0, func(*wire.Call, manifestAsk) (any, []byte, error) {
+		return nil, m, nil
+	}))
+	s.Handle(wire.VerbRead, wire.Answer(0, func(_ *wire.Call, q wire.ReadAsk) (any, []byte, error) {
+		return nil, read(q), nil
+	}))
 	return func(context.Context) (net.Conn, error) {
 		here, there := net.Pipe()
-		go func() {
-			defer there.Close()
-			for {
-				q, err := readQuestion(there)
-				if err != nil {
-					return
-				}
-				b := m
-				if q.verb != verbManifest {
-					b = read(q)
-				}
-				if writeAnswer(there, statusOK, append(make([]byte, answerHeader), b...)) != nil {
-					return
-				}
-			}
-		}()
+		go s.Serve(there, testID("1"), admitAll)
 		return here, nil
 	}
 }
@@ -280,14 +279,14 @@ func TestHostileLeader(t *testing.T) {
 		return fmt.Sprintf(`{"name":%q,"size":%d,"sum":%d}`, name, size, sum)
 	}
 	manifest := func(files ...string) string {
-		return fmt.Sprintf(`{"cut":%q,"files":[%s]}`, id, strings.Join(files, ","))
+		return fmt.Sprintf(`{"id":%q,"files":[%s]}`, id, strings.Join(files, ","))
 	}
 	good := file("META", 4, sum("meta"))
 	for name, m := range map[string]string{
 		"no JSON":        "META",
 		"no files":       manifest(),
-		"no id":          `{"cut":"1","files":[` + good + `]}`,
-		"a field":        `{"cut":"` + id + `","files":[` + good + `],"more":1}`,
+		"no id":          `{"id":"1","files":[` + good + `]}`,
+		"a field":        `{"id":"` + id + `","files":[` + good + `],"more":1}`,
 		"outside":        manifest(file("../letter", 4, sum("meta"))),
 		"far outside":    manifest(file("/etc/letter", 4, sum("meta"))),
 		"by a detour":    manifest(file("db/../../letter", 4, sum("meta"))),
@@ -299,10 +298,10 @@ func TestHostileLeader(t *testing.T) {
 		"a zero":         manifest(file("db/a\x00b", 4, sum("meta"))),
 		"twice":          manifest(good, good),
 		"less than none": manifest(file("META", -1, 0)),
-		"huge":           manifest(file("META", maxFile+1, 0)),
-		"for no disk":    manifest(file("META", maxFile, 0)),
+		"huge":           manifest(file("META", wire.MaxFile+1, 0)),
+		"for no disk":    manifest(file("META", wire.MaxFile, 0)),
 		"a wrong sum":    manifest(file("META", 4, sum("atem"))),
-		"another shard": `{"cut":"` + id + `","files":[` + good +
+		"another shard": `{"id":"` + id + `","files":[` + good +
 			`],"snapshot":{"Version":1,"ID":"x","Index":1,"Term":1,"Configuration":{"Servers":[{"Suffrage":0,"ID":"1","Address":"a"}]},"ConfigurationIndex":1,"Size":0}}`,
 	} {
 		mem := vfs.NewMem()
@@ -311,10 +310,10 @@ func TestHostileLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newCutSource(t, nil).fetcher(mem)
-		f.o.dial = hostile(t, []byte(m), func(q question) []byte { return []byte("meta")[:min(q.n, 4)] })
-		want := errProtocol
+		f.o.dial = hostile([]byte(m), func(q wire.ReadAsk) []byte { return []byte("meta")[:min(q.Bytes, 4)] })
+		want := wire.ErrProtocol
 		if name == "for no disk" {
-			want = errTooLarge
+			want = wire.ErrTooLarge
 		}
 		if _, err := f.attempt(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
@@ -329,55 +328,67 @@ func TestHostileLeader(t *testing.T) {
 			t.Errorf("%s leaves %v", name, names)
 		}
 	}
-	for name, answer := range map[string]func(q question) []byte{
-		"too few bytes":  func(q question) []byte { return make([]byte, q.n-1) },
-		"too many bytes": func(q question) []byte { return make([]byte, q.n+1) },
-		"other bytes":    func(q question) []byte { return make([]byte, q.n) },
+	for name, answer := range map[string]func(q wire.ReadAsk) []byte{
+		"too few bytes":  func(q wire.ReadAsk) []byte { return make([]byte, q.Bytes-1) },
+		"too many bytes": func(q wire.ReadAsk) []byte { return make([]byte, q.Bytes+1) },
+		"other bytes":    func(q wire.ReadAsk) []byte { return make([]byte, q.Bytes) },
 	} {
 		mem := vfs.NewMem()
 		f := newCutSource(t, nil).fetcher(mem)
-		f.o.dial = hostile(t, []byte(manifest(good)), answer)
-		if _, err := f.attempt(t.Context()); !errors.Is(err, errProtocol) {
+		f.o.dial = hostile([]byte(manifest(good)), answer)
+		if _, err := f.attempt(t.Context()); !errors.Is(err, wire.ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestServerQuestions: a node answers no question for what is not of its cut, and goes on.
+// asking is a connection to a source, on which a manifest was asked for.
+type asking struct {
+	*wire.Caller
+	m *manifest
+}
+
+func (s *cutSource) ask(ctx context.Context) (asking, error) {
+	conn, _ := s.dial(ctx)
+	c := wire.NewCaller(ctx, conn)
+	m, err := s.fetcher(vfs.NewMem()).manifest(ctx, c)
+	return asking{c, m}, err
+}
+
+func (a asking) read(q wire.ReadAsk) ([]byte, error) {
+	return a.Do(wire.Ask{Verb: wire.VerbRead, Ask: q, Limit: 2 * wire.MaxRead, Within: time.Minute})
+}
+
+// TestServerQuestions: a node answers no question for what is not of its cut.
 func TestServerQuestions(t *testing.T) {
 	s := newCutSource(t, someFiles())
-	conn, _ := s.dial(t.Context())
-	defer conn.Close()
-	tr := transfer{f: s.fetcher(vfs.NewMem()), conn: conn}
-	m, err := tr.manifest(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, q := range []question{
-		{verb: verbRead, a: 0, b: 0, n: 1}, // of no cut
+	for _, q := range []wire.ReadAsk{
+		{File: len(someFiles()), Bytes: 1},
+		{File: 1 << 40, Bytes: 1},
+		{File: -1, Bytes: 1},
+		{At: 4, Bytes: 1},
+		{At: -1, Bytes: 1},
+		{At: 1<<63 - 1, Bytes: 2},
+		{Bytes: 0},
+		{Bytes: -1},
+		{Bytes: wire.MaxRead + 1},
 	} {
-		if _, err := tr.ask(q, nil, maxRead); !errors.Is(err, errGone) {
-			t.Errorf("%+v: %v", q, err)
-		}
-	}
-	for _, q := range []question{
-		{a: uint64(len(m.Files)), n: 1},
-		{a: 1 << 63, n: 1},
-		{a: 0, b: uint64(m.Files[0].Size), n: 1},
-		{a: 0, b: 1<<64 - 1, n: 2},
-		{a: 0, b: 0, n: 0},
-		{a: 0, b: 0, n: maxRead + 1},
-	} {
-		conn, _ := s.dial(t.Context())
-		tr := transfer{f: tr.f, conn: conn}
-		if _, err := tr.manifest(t.Context()); err != nil {
+		a, err := s.ask(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		q.verb, q.cut = verbRead, m.id()
-		if b, err := tr.ask(q, nil, 2*maxRead); err == nil {
+		q.Offer = testID("1")
+		if _, err := a.read(q); !errors.Is(err, wire.ErrGone) {
+			t.Errorf("%+v of no cut: %v", q, err)
+		}
+		if i := slices.IndexFunc(a.m.Files, func(f wire.File) bool { return f.Name == "META" }); q.File == 0 {
+			q.File = i
+		}
+		q.Offer = a.m.ID
+		if b, err := a.read(q); err == nil {
 			t.Errorf("%+v is answered with %d bytes", q, len(b))
 		}
-		conn.Close()
+		a.Close()
 	}
 }
 
@@ -387,38 +398,32 @@ func TestCutIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := someFiles()
 		s := newCutSource(t, files)
-		ask := func() (transfer, error) {
-			conn, _ := s.dial(t.Context())
-			tr := transfer{f: s.fetcher(vfs.NewMem()), conn: conn}
-			m, err := tr.manifest(t.Context())
-			tr.m = m
-			return tr, err
-		}
+		ask := func() (asking, error) { return s.ask(t.Context()) }
 		first, err := ask()
 		if err != nil {
 			t.Fatal(err)
 		}
 		second, err := ask()
-		if err != nil || second.m.Cut != first.m.Cut || s.cuts.Load() != 1 {
-			t.Fatalf("two who ask get %s and %s: %v", first.m.Cut, second.m.Cut, err)
+		if err != nil || second.m.ID != first.m.ID || s.cuts.Load() != 1 {
+			t.Fatalf("two who ask get %s and %s: %v", first.m.ID, second.m.ID, err)
 		}
 		kept := func(logBytes uint64) bool { return s.server.keepsLog(logBytes) && s.holds.Load() }
 		for range 10 { // slow, but they ask
 			time.Sleep(cutIdle / 2)
-			if _, err := first.ask(question{verb: verbRead, cut: first.m.id(), n: 1, a: 0}, nil,
-				1); err != nil || !kept(0) {
+			_, err := first.read(wire.ReadAsk{Offer: first.m.ID, File: 1, Bytes: 1})
+			if err != nil || !kept(0) {
 				// The connection ends before the cut does.
-				first.conn.Close()
+				first.Close()
 				if first, err = ask(); err != nil || !kept(0) {
 					t.Fatal("the cut is gone:", err)
 				}
 			}
 		}
-		if first.m.Cut != second.m.Cut {
+		if first.m.ID != second.m.ID {
 			t.Error("another cut was made")
 		}
-		first.conn.Close()
-		second.conn.Close()
+		first.Close()
+		second.Close()
 		time.Sleep(cutIdle - time.Second)
 		synctest.Wait()
 		if !kept(heldLog) {
@@ -430,17 +435,16 @@ func TestCutIsKept(t *testing.T) {
 			t.Error("it is kept although nobody asks")
 		}
 		third, err := ask()
-		if err != nil || third.m.Cut == first.m.Cut {
+		if err != nil || third.m.ID == first.m.ID {
 			t.Fatal("no new cut:", err)
 		}
 		if !kept(heldLog) || kept(heldLog+1) || s.holds.Load() {
 			t.Error("the log is kept, however long it is, or not at all")
 		}
-		if _, err := third.ask(question{verb: verbRead, cut: third.m.id(), n: 1}, nil, 1); !errors.Is(err,
-			errGone) {
+		if _, err := third.read(wire.ReadAsk{Offer: third.m.ID, Bytes: 1}); !errors.Is(err, wire.ErrGone) {
 			t.Error("the cut that was dropped is given:", err)
 		}
-		third.conn.Close()
+		third.Close()
 		// A node that has entries of the cut's term behind it needs none of it.
 		s.at = cutPosition{applied: 100, appliedTerm: 3}
 		f := s.fetcher(vfs.NewMem())
@@ -464,25 +468,6 @@ func TestCutIsKept(t *testing.T) {
 		}
 		s.server.close()
 		s.serving.Wait()
-	})
-}
-
-// TestPace: all who are given files together get so many bytes a second.
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, began := pace{rate: 1000}, time.Now()
-		var readers sync.WaitGroup
-		for range 4 {
-			readers.Go(func() {
-				for range 5 {
-					p.wait(500)
-				}
-			})
-		}
-		readers.Wait()
-		if took := time.Since(began); took != 9500*time.Millisecond { // the last 500 are sent then
-			t.Errorf("10000 bytes took %v", took)
-		}
 	})
 }
 
@@ -510,14 +495,14 @@ func TestTakesPlaceOf(t *testing.T) {
 // FuzzManifest: a manifest that is accepted names files of a data directory only, within the
 // limits, and is what its encoding says.
 func FuzzManifest(f *testing.F) {
-	m := manifest{Cut: strings.Repeat("01", 16),
-		Files: []cutFile{{Name: "META", Size: 3, Sum: 1}, {Name: "db/000001.sst", Size: 9}}}
+	m := manifest{Offer: wire.Offer{ID: strings.Repeat("01", 16),
+		Files: []wire.File{{Name: "META", Size: 3, Sum: 1}, {Name: "db/000001.sst", Size: 9}}}}
 	plain, _ := m.encode()
 	m.Snapshot = &raft.SnapshotMeta{Version: 1, ID: "1-2", Index: 2, Term: 1, ConfigurationIndex: 1,
 		Configuration: raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(testID("a")),
 			Address: "127.0.0.1:1"}}}}
 	full, _ := m.encode()
-	for _, b := range [][]byte{plain, full, []byte("{}"), []byte(`{"cut":1}`)} {
+	for _, b := range [][]byte{plain, full, []byte("{}"), []byte(`{"id":1}`)} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -539,27 +524,5 @@ func FuzzManifest(f *testing.F) {
 			m2.Snapshot == nil {
 			t.Errorf("%s is decoded as %v: %v", again, m2, err)
 		}
-	})
-}
-
-// FuzzTransfer: whatever comes over a connection for files, from either end, ends in an error
-// or in an answer within the limits.
-func FuzzTransfer(f *testing.F) {
-	q := question{verb: verbRead, a: 1, n: 3}.encode()
-	f.Add(q[:])
-	f.Add(append([]byte{statusOK, 0, 0, 0, 3}, "abc"...))
-	f.Add([]byte{statusRefused, 255, 255, 255, 255})
-	s := newCutSource(f, map[string][]byte{"META": []byte("meta")})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if answer, err := readAnswer(bytes.NewReader(b), nil, 100); err == nil && len(answer) > 100 {
-			t.Errorf("an answer of %d bytes", len(answer))
-		}
-		here, there := net.Pipe()
-		var served sync.WaitGroup
-		served.Go(func() { s.server.serve(there, Identity{}) })
-		served.Go(func() { _, _ = io.Copy(io.Discard, here) })
-		_, _ = here.Write(b)
-		here.Close()
-		served.Wait()
 	})
 }

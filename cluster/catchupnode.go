@@ -243,7 +243,7 @@ func (n *Node) dialLeader(ctx context.Context) (net.Conn, error) {
 	if id == "" || string(id) == n.o.ID {
 		return nil, errors.New("no other node leads")
 	}
-	raw, err := n.o.Net.Dial(ctx, string(id), string(address), KindFiles)
+	raw, err := n.o.Net.Dial(ctx, string(id), string(address), KindAsk)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func TestRejoin(t *testing.T) {
 		leader := s.leader()
 		// The files come so slowly that much is decided, and the log would be trimmed, before
 		// they are there.
-		leader.running().files.server.pace.rate = 1 << 20
+		leader.running().files.server.files.Pace.Rate = 1 << 20
 		away.start()
 		await(t, "files are given", func() bool {
 			_, given := leader.running().Transfers()
@@ -146,7 +146,7 @@ func TestFetchFromLostLeader(t *testing.T) {
 		l := startLoad(s, 4, 20)
 		l.more(100)
 		away, old := l.leaveBehind(), s.leader()
-		old.running().files.server.pace.rate = 1 << 16
+		old.running().files.server.files.Pace.Rate = 1 << 16
 		away.start()
 		node := away.running()
 		await(t, "files are given", func() bool { return node.files.fetcher.counts.Counts().Bytes > 0 })

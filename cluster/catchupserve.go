@@ -1,22 +1,17 @@
 package cluster
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"log/slog"
-	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
-	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 const (
@@ -33,15 +28,15 @@ const (
 // time, to all who ask.
 type fileServer struct {
 	o      fileServerOptions
-	pace   pace
-	served chan struct{} // who is given files
+	files  *wire.FileServer
 	counts Transfers
 
-	mu     sync.Mutex
-	cut    *servedCut
-	idle   *time.Timer
-	making sync.WaitGroup
-	closed bool
+	mu       sync.Mutex
+	cut      *servedCut
+	readings map[*wire.Line]*reading
+	idle     *time.Timer
+	making   sync.WaitGroup
+	closed   bool
 }
 
 // fileServerOptions configure a fileServer. All of them are required.
@@ -68,11 +63,10 @@ type cutPosition struct {
 
 // servedCut is a cut, or one that is being made.
 type servedCut struct {
-	id       cutID
+	id       string
 	at       cutPosition
-	files    []cutFile
 	bytes    uint64
-	manifest []byte // with answerHeader free bytes before it; nil: it is being made
+	manifest []byte // nil: it is being made
 	err      error
 	readers  int  // connections that fetch it
 	spent    bool // its files are removed, the entries are still kept
@@ -80,7 +74,7 @@ type servedCut struct {
 }
 
 func newFileServer(o fileServerOptions) *fileServer {
-	s := &fileServer{o: o, pace: pace{rate: o.rate}, served: make(chan struct{}, maxServed)}
+	s := &fileServer{o: o, files: wire.NewFileServer(o.fs, o.rate), readings: map[*wire.Line]*reading{}}
 	s.idle = time.AfterFunc(cutIdle, s.expire)
 	return s
 }
@@ -109,8 +103,7 @@ func (s *fileServer) expire() {
 		s.idle.Reset(max(rest, time.Second))
 		return
 	}
-	s.o.log.Info("no node fetches this node's files any more: the copy is dropped", "cut",
-		hex.EncodeToString(c.id[:]))
+	s.o.log.Info("no node fetches this node's files any more: the copy is dropped", "cut", c.id)
 	s.drop()
 }
 
@@ -119,128 +112,90 @@ func (s *fileServer) drop() {
 	if s.cut == nil {
 		return
 	}
-	s.cut = nil
 	s.o.release()
 	s.removeFiles()
+	s.cut = nil
 }
 
+// removeFiles ends the offer of the cut. The lock is held.
 func (s *fileServer) removeFiles() {
+	s.files.Withdraw(s.cut.id)
 	if err := s.o.remove(); err != nil {
 		s.o.log.Warn("the files of a copy cannot be removed; the next start removes them", "error", err)
 	}
 }
 
-// serve answers the questions of a node until the connection ends.
-func (s *fileServer) serve(conn net.Conn, peer Identity) {
-	defer conn.Close()
-	select {
-	case s.served <- struct{}{}:
-		defer func() { <-s.served }()
-	default:
-		_ = conn.SetDeadline(time.Now().Add(answerTimeout)) // if it fails, so does what follows
-		_ = writeText(conn, statusRefused, fmt.Sprintf("%d nodes are given files already", maxServed))
+// answers has the questions of nodes that are behind answered by a way, or refused from now on.
+func (s *fileServer) answers(answer func(verb string, v wire.Verb), yes bool) {
+	if !yes {
+		for _, verb := range []string{verbManifest, verbDone, wire.VerbRead} {
+			answer(verb, wire.Verb{})
+		}
 		return
 	}
-	r := reading{s: s, conn: conn, files: make(map[int]vfs.File), buf: make([]byte, answerHeader+maxRead)}
-	err := r.run()
-	r.end()
-	switch {
-	case r.cut == nil: // it never came to that
-	case r.done:
-		s.counts.finished.Add(1)
-		s.o.log.Info("a node has fetched all of this node's files", "node", peer.Node, "bytes", r.sent)
-	default:
-		s.counts.failed.Add(1)
-		s.o.log.Warn("a node has stopped fetching this node's files", "node", peer.Node, "bytes", r.sent,
-			"error", err)
-	}
+	answer(verbManifest, wire.Answer(0, func(c *wire.Call, q manifestAsk) (any, []byte, error) {
+		b, err := s.manifest(c, q)
+		return nil, b, err
+	}))
+	answer(verbDone, wire.Answer(0, func(c *wire.Call, q doneAsk) (any, []byte, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r := s.readings[c.Line()]; r != nil && r.cut != nil && r.cut.id == q.Cut {
+			r.done = true
+			s.leave(r)
+		}
+		return nil, nil, nil
+	}))
+	answer(wire.VerbRead, s.files.Verb())
 }
 
 // reading is one connection that is given files.
 type reading struct {
-	s     *fileServer
-	conn  net.Conn
-	cut   *servedCut
-	files map[int]vfs.File // that are open: one, of each cut
-	buf   []byte
-	sent  int64
-	done  bool
+	node string
+	cut  *servedCut
+	done bool
 }
 
-// run answers questions.
-func (r *reading) run() error {
-	for !r.done {
-		if err := r.conn.SetReadDeadline(time.Now().Add(askTimeout)); err != nil {
-			return err
-		}
-		q, err := readQuestion(r.conn)
-		if err != nil {
-			return err
-		}
-		if err := r.conn.SetWriteDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return err
-		}
-		if err := r.answer(q); err != nil {
-			return err
-		}
+// reads returns what is known of the connection of a question. The lock is held.
+func (s *fileServer) reads(c *wire.Call) (*reading, error) {
+	line := c.Line()
+	if r := s.readings[line]; r != nil {
+		return r, nil
 	}
-	return nil
-}
-
-func (r *reading) answer(q question) error {
-	switch q.verb {
-	case verbManifest:
-		b, err := r.manifest(q.a, q.b)
-		switch {
-		case errors.Is(err, errWait):
-			return writeText(r.conn, statusWait, "")
-		case err != nil:
-			return writeText(r.conn, statusRefused, err.Error())
-		}
-		return writeAnswer(r.conn, statusOK, b)
-	case verbRead:
-		b, err := r.read(q)
-		switch {
-		case errors.Is(err, errGone):
-			return writeText(r.conn, statusGone, "")
-		case err != nil:
-			return errors.Join(err, writeText(r.conn, statusRefused, err.Error()))
-		}
-		r.s.pace.wait(len(b))
-		if err := r.conn.SetWriteDeadline(time.Now().Add(answerTimeout)); err != nil {
-			return err
-		}
-		if err := writeAnswer(r.conn, statusOK, b); err != nil {
-			return err
-		}
-		r.sent += int64(len(b) - answerHeader)
-		r.s.counts.bytes.Add(uint64(len(b) - answerHeader))
-		return nil
-	case verbDone:
-		r.done = r.cut != nil && r.cut.id == q.cut
-		return writeText(r.conn, statusOK, "")
+	if len(s.readings) >= maxServed {
+		return nil, fmt.Errorf("%d nodes are given files already", maxServed)
 	}
-	return fmt.Errorf("%w: a question of kind %d", errProtocol, q.verb)
+	r := &reading{node: c.From}
+	s.readings[line] = r
+	line.OnEnd(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.readings, line)
+		s.leave(r)
+	})
+	return r, nil
 }
 
-// manifest returns the manifest of a cut that takes the place of a log, with free bytes
-// before it. errWait: it is being made.
-func (r *reading) manifest(last, lastTerm uint64) ([]byte, error) {
-	s := r.s
+// manifest returns the manifest of a cut that takes the place of a log. errWait: it is being made.
+func (s *fileServer) manifest(call *wire.Call, q manifestAsk) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errGone
+		return nil, wire.ErrGone
+	}
+	r, err := s.reads(call)
+	if err != nil {
+		return nil, err
 	}
 	if c := s.cut; c != nil && c.manifest != nil &&
-		(c.spent || !takesPlaceOf(c.at.applied, c.at.appliedTerm, last, lastTerm)) {
+		(c.spent || !takesPlaceOf(c.at.applied, c.at.appliedTerm, q.Last, q.Term)) {
 		s.drop()
 	}
 	if s.cut == nil {
-		s.begin(last, lastTerm)
+		s.begin(q.Last, q.Term)
 	}
 	c := s.cut
-	s.touch(c)
+	c.asked = time.Now()
 	switch {
 	case c.err != nil:
 		s.drop()
@@ -249,7 +204,7 @@ func (r *reading) manifest(last, lastTerm uint64) ([]byte, error) {
 		return nil, errWait
 	}
 	if r.cut != c {
-		r.leave()
+		s.leave(r)
 		r.cut = c
 		c.readers++
 		s.counts.begun.Add(1)
@@ -270,18 +225,14 @@ func (s *fileServer) keepsLog(logBytes uint64) bool {
 		return true
 	}
 	s.o.log.Warn("log limit reached: the copy that a node is fetching is dropped, and the node must start "+
-		"fetching again", "cut", hex.EncodeToString(c.id[:]))
+		"fetching again", "cut", c.id)
 	s.drop()
 	return false
 }
 
-// touch notes that somebody asks for a cut. The lock is held.
-func (s *fileServer) touch(c *servedCut) { c.asked = time.Now() }
-
 // begin begins to make a cut that takes the place of a log. The lock is held.
 func (s *fileServer) begin(last, lastTerm uint64) {
-	c := &servedCut{asked: time.Now()}
-	_, _ = rand.Read(c.id[:]) // never fails
+	c := &servedCut{id: wire.NewOfferID(), asked: time.Now()}
 	s.cut = c
 	s.idle.Reset(cutIdle)
 	s.making.Go(func() {
@@ -293,33 +244,38 @@ func (s *fileServer) begin(last, lastTerm uint64) {
 		c.at = at
 		s.mu.Unlock()
 		var b []byte
-		var files []cutFile
+		var o wire.Offer
 		if err == nil {
-			b, files, err = s.make(c)
+			b, o, err = s.make(c)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, f := range files {
-			c.bytes += uint64(f.Size)
-		}
-		if c.manifest, c.files, c.err = b, files, err; err != nil {
+		c.bytes = uint64(o.Bytes())
+		if c.manifest, c.err = b, err; err != nil {
 			s.o.log.Warn("this node's files cannot be copied for a node that is behind", "error", err)
 			s.o.release()
+			return
 		}
+		s.files.Offer(o, s.o.dir, func(n int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			c.asked = time.Now()
+			s.counts.bytes.Add(uint64(n))
+		})
 	})
 }
 
 // make makes a cut, and its manifest.
-func (s *fileServer) make(c *servedCut) ([]byte, []cutFile, error) {
+func (s *fileServer) make(c *servedCut) ([]byte, wire.Offer, error) {
 	began := time.Now()
+	m := manifest{Offer: wire.Offer{ID: c.id}, Snapshot: c.at.snapshot}
 	if err := s.o.cut(); err != nil {
-		return nil, nil, err
+		return nil, m.Offer, err
 	}
-	m := manifest{Cut: hex.EncodeToString(c.id[:]), Snapshot: c.at.snapshot}
 	for _, dir := range append([]string{""}, cutDirs...) {
 		names, err := s.o.fs.List(s.o.fs.PathJoin(s.o.dir, dir))
 		if err != nil {
-			return nil, nil, err
+			return nil, m.Offer, err
 		}
 		for _, name := range names {
 			if dir != "" {
@@ -328,146 +284,44 @@ func (s *fileServer) make(c *servedCut) ([]byte, []cutFile, error) {
 			if !validFileName(name) {
 				continue // a directory, or a file that Open would remove
 			}
-			f, err := s.sum(name)
+			f, err := s.files.Sum(s.o.dir, name)
 			if err != nil {
-				return nil, nil, err
+				return nil, m.Offer, err
 			}
 			m.Files = append(m.Files, f)
 		}
 	}
-	slices.SortFunc(m.Files, func(a, b cutFile) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(m.Files, func(a, b wire.File) int { return strings.Compare(a.Name, b.Name) })
 	b, err := m.encode()
 	if err == nil && len(b) > maxManifest {
 		err = fmt.Errorf("%d files are too many to be fetched", len(m.Files))
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, m.Offer, err
 	}
-	s.o.log.Info("a copy is ready for a node to fetch", "cut", m.Cut, "applied", c.at.applied, "files",
-		len(m.Files), "bytes", m.bytes(), "took", time.Since(began))
-	return append(make([]byte, answerHeader), b...), m.Files, nil
-}
-
-// sum returns the size and the checksum of a file.
-func (s *fileServer) sum(name string) (cutFile, error) {
-	f := cutFile{Name: name}
-	in, err := s.o.fs.Open(s.o.fs.PathJoin(s.o.dir, name), vfs.SequentialReadsOption)
-	if err != nil {
-		return f, err
-	}
-	f.Size, f.Sum, err = sumOf(in, s.pace.wait)
-	return f, errors.Join(err, in.Close())
-}
-
-// sumOf reads a file to its end, and tells of each part how long it was.
-func sumOf(in io.Reader, read func(n int)) (size int64, sum uint32, err error) {
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := in.Read(buf)
-		sum = crc32.Update(sum, disk.Castagnoli, buf[:n])
-		size += int64(n)
-		read(n)
-		if errors.Is(err, io.EOF) {
-			return size, sum, nil
-		}
-		if err != nil {
-			return size, sum, err
-		}
-	}
-}
-
-// read reads a part of a file of the present cut.
-func (r *reading) read(q question) ([]byte, error) {
-	f, size, err := r.open(q)
-	if err != nil {
-		return nil, err
-	}
-	if q.n == 0 || q.n > maxRead || q.b > uint64(size) || uint64(q.n) > uint64(size)-q.b {
-		return nil, fmt.Errorf("%w: %d bytes from %d on of a file of %d", errProtocol, q.n, q.b, size)
-	}
-	b := r.buf[:answerHeader+int(q.n)]
-	_, err = f.ReadAt(b[answerHeader:], int64(q.b))
-	return b, err
-}
-
-// open returns a file of the present cut, by its number.
-func (r *reading) open(q question) (f vfs.File, size int64, err error) {
-	s := r.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.cut
-	if c == nil || c != r.cut || c.id != q.cut || c.spent || s.closed {
-		return nil, 0, errGone
-	}
-	s.touch(c)
-	if q.a >= uint64(len(c.files)) {
-		return nil, 0, fmt.Errorf("%w: file %d of %d", errProtocol, q.a, len(c.files))
-	}
-	i := int(q.a)
-	f = r.files[i]
-	if f == nil {
-		r.closeFiles()
-		if f, err = s.o.fs.Open(s.o.fs.PathJoin(s.o.dir, c.files[i].Name),
-			vfs.SequentialReadsOption); err != nil {
-			return nil, 0, err
-		}
-		r.files[i] = f
-	}
-	return f, c.files[i].Size, nil
-}
-
-func (r *reading) closeFiles() {
-	for i, f := range r.files {
-		_ = f.Close() // it was only read
-		delete(r.files, i)
-	}
-}
-
-// end gives back what the connection has used.
-func (r *reading) end() {
-	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	r.leave()
+	s.o.log.Info("a copy is ready for a node to fetch", "cut", m.ID, "applied", c.at.applied, "files",
+		len(m.Files), "bytes", m.Bytes(), "took", time.Since(began))
+	return b, m.Offer, nil
 }
 
 // leave ends fetching a cut. Its files go when the last who fetched them says that it is
 // done; the entries behind it are kept for a while, since these it needs now. The lock is
 // held.
-func (r *reading) leave() {
-	r.closeFiles()
+func (s *fileServer) leave(r *reading) {
 	c := r.cut
 	if c == nil {
 		return
 	}
-	if c.readers--; r.done && c.readers == 0 && r.s.cut == c {
+	if r.done {
+		s.counts.finished.Add(1)
+		s.o.log.Info("a node has fetched all of this node's files", "node", r.node, "bytes", c.bytes)
+	} else {
+		s.counts.failed.Add(1)
+		s.o.log.Warn("a node has stopped fetching this node's files", "node", r.node)
+	}
+	r.cut = nil
+	if c.readers--; r.done && c.readers == 0 && s.cut == c {
 		c.spent = true
-		r.s.removeFiles()
-	}
-}
-
-// pace bounds how many bytes are read a second. Safe for concurrent use.
-type pace struct {
-	rate int64
-	mu   sync.Mutex
-	next time.Time // when the next bytes may be read
-}
-
-// wait returns when it is time for so many bytes more.
-func (p *pace) wait(bytes int) {
-	p.mu.Lock()
-	now := time.Now()
-	if p.next.Before(now) {
-		p.next = now
-	}
-	at := p.next
-	p.next = at.Add(time.Duration(float64(bytes) / float64(p.rate) * float64(time.Second)))
-	p.mu.Unlock()
-	if d := at.Sub(now); d > 0 {
-		time.Sleep(d)
+		s.removeFiles()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"net"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -348,7 +348,7 @@ func decodeConfiguration(b []byte, newest int) (c Configuration, err error) {
 	if err := json.Unmarshal(b, &level); err == nil && level.Format > newest {
 		return c, fmt.Errorf("%w (level %d; this one reads up to %d)", ErrNewerLevel, level.Format, newest)
 	}
-	if err := decodeStrictly(b, &c); err != nil {
+	if err := wire.Decode(b, &c); err != nil {
 		return Configuration{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	canonical, err := c.Encode()
@@ -359,19 +359,6 @@ func decodeConfiguration(b []byte, newest int) (c Configuration, err error) {
 		return Configuration{}, fmt.Errorf("%w: it is not in its canonical form", ErrInvalid)
 	}
 	return c, nil
-}
-
-// decodeStrictly reads one JSON value that has only fields that v has.
-func decodeStrictly(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the value")
-	}
-	return nil
 }
 
 // Changed returns the next version, which fn makes of a copy, or c itself if fn changes

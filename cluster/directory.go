@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -122,7 +123,7 @@ func readMembership(s *Stable) (m membership, err error) {
 	if err != nil || len(b) == 0 {
 		return m, err
 	}
-	if err := decodeStrictly(b, &m); err != nil {
+	if err := wire.Decode(b, &m); err != nil {
 		return m, fmt.Errorf("%w: its membership cannot be read: %w", persistence.ErrCorrupt, err)
 	}
 	return m, nil

@@ -54,7 +54,8 @@
 //	R9  a directory is a voter           Stable, Net, Witness, promote.go
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go
-// what entries hold, logstore.go and stable.go what Raft keeps, net*.go the cluster port,
+// what entries hold, logstore.go and stable.go what Raft keeps, net*.go the cluster port
+// (package wire has what the nodes ask each other there, and how they give files),
 // confirm.go the proof that a read needs, catchup*.go the files for a node that is behind,
 // config.go the configuration, meta*.go the group that agrees on it, leaders.go who leads the other
 // shards, tables.go the tables of all shards, admin.go how `fbfkv cluster` changes the

@@ -3,10 +3,11 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // This file changes the leader in order: when a node stops, when it cannot lead well, and when
@@ -171,11 +172,10 @@ func (n *Node) yieldForSpace() {
 }
 
 // Leadership returns to where it was meant to be: to the first node of the configuration that
-// votes. That node knows best whether it is well, so it asks for leadership itself, by a
-// connection of KindLead: once it has followed for a while without a break, with all that is
-// committed, a right clock (R6) and space on its disk (R8). The leader
-// hands over if it agrees that the node has the log, and has led for that while itself: so
-// leadership returns no more often than that, whatever happens.
+// votes. That node knows best whether it is well, so it asks for leadership itself: once it has
+// followed for a while without a break, with all that is committed, a right clock (R6) and space on
+// its disk (R8). The leader hands over if it agrees that the node has the log, and has led for that
+// while itself: so leadership returns no more often than that, whatever happens.
 
 // comeBackAfter is that while, unless Options say another.
 const comeBackAfter = 30 * time.Second
@@ -222,11 +222,8 @@ func (n *Node) wishToLead() {
 			if id == "" || string(id) == n.o.ID {
 				return
 			}
-			conn, err := n.o.Net.Dial(ctx, string(id), string(address), KindLead)
-			if err == nil {
-				err = conn.Close() // to dial is to ask
-			}
-			if err != nil {
+			if _, err := n.o.Net.Ask(ctx, string(id), string(address), wire.Ask{Verb: verbLead,
+				Within: n.o.Timeout}); err != nil {
 				n.o.Logger.Info("this node is the preferred leader, and cannot ask for leadership", "error",
 					err)
 			}
@@ -234,13 +231,16 @@ func (n *Node) wishToLead() {
 	}
 }
 
+// verbLead asks for leadership.
+const verbLead = "lead"
+
 // onWish takes in that a node wants to lead.
-func (n *Node) onWish(conn net.Conn, from Identity) {
-	defer conn.Close()
+func (n *Node) onWish(c *wire.Call, _ struct{}) (any, []byte, error) {
 	select {
-	case n.back.wishes <- from.Node:
+	case n.back.wishes <- c.From:
 	default: // there is one
 	}
+	return nil, nil, nil
 }
 
 // grants reports whether this node hands over to another that wants to lead.

@@ -1,13 +1,13 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"net"
+	"errors"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // Leader is who leads a shard, as its leader itself tells all nodes of other shards. It is no
@@ -51,8 +51,8 @@ type Leaders struct {
 	running sync.WaitGroup
 }
 
-// maxLeader bounds a message, bytes.
-const maxLeader = 8 << 10
+// verbLeader says who leads the asking node's shard.
+const verbLeader = "leader"
 
 // NewLeaders returns the Leaders of a node. Every leader says so each period, and at once when
 // something has changed; then onNews is called, at the nodes that hear of it.
@@ -61,13 +61,13 @@ func NewLeaders(n *Net, configuration func() Configuration, period time.Duration
 		others:  map[string]Leader{},
 		telling: map[string]context.CancelFunc{}, news: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	n.Handle(KindLeaders, l.hear)
+	n.Answer(verbLeader, wire.Answer(0, l.hear))
 	return l
 }
 
 // Close tells nobody any more.
 func (l *Leaders) Close() {
-	l.net.Handle(KindLeaders, nil)
+	l.net.Answer(verbLeader, wire.Verb{})
 	l.cancel()
 	l.running.Wait()
 }
@@ -108,7 +108,7 @@ func (l *Leaders) Tell(own Leader) {
 
 // tell tells one node, until that is not wanted any more.
 func (l *Leaders) tell(ctx context.Context, to Member) {
-	var conn net.Conn
+	var conn *wire.Caller
 	defer func() {
 		if conn != nil {
 			conn.Close()
@@ -119,11 +119,10 @@ func (l *Leaders) tell(ctx context.Context, to Member) {
 		own, news := l.own, l.news
 		l.mu.Unlock()
 		if conn == nil {
-			conn, _ = l.net.Dial(ctx, to.ID, to.ClusterAddress(), KindLeaders) // else it is tried again
+			conn, _ = l.net.Caller(ctx, to.ID, to.ClusterAddress()) // else it is tried again
 		}
-		if b, err := json.Marshal(own); err == nil && conn != nil && own.Term > 0 {
-			_ = conn.SetWriteDeadline(time.Now().Add(messageTimeout)) // a broken connection fails below
-			if _, err := conn.Write(append(b, '\n')); err != nil {
+		if conn != nil && own.Term > 0 {
+			if _, err := conn.Do(wire.Ask{Verb: verbLeader, Ask: own, Within: adminTime}); err != nil {
 				conn.Close()
 				conn = nil
 			}
@@ -137,27 +136,14 @@ func (l *Leaders) tell(ctx context.Context, to Member) {
 	}
 }
 
-// hear takes in what the leader of another shard says: a line of JSON each time. It is
-// believed of its own shard only.
-func (l *Leaders) hear(conn net.Conn, from Identity) {
-	defer conn.Close()
-	lines := bufio.NewScanner(conn)
-	lines.Buffer(make([]byte, 0, 512), maxLeader)
-	for {
-		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
-		if !lines.Scan() {
-			return
-		}
-		var said Leader
-		if decodeStrictly(lines.Bytes(), &said) != nil {
-			return
-		}
-		c := l.configuration()
-		if m := c.Member(from.Node); m == nil || said.Node != from.Node || said.Shard != m.Shard {
-			return
-		}
-		l.learn(said)
+// hear takes in what the leader of another shard says. It is believed of its own shard only.
+func (l *Leaders) hear(call *wire.Call, said Leader) (any, []byte, error) {
+	c := l.configuration()
+	if m := c.Member(call.From); m == nil || said.Node != call.From || said.Shard != m.Shard {
+		return nil, nil, errors.New("it does not lead that shard, as far as this node knows")
 	}
+	l.learn(said)
+	return nil, nil, nil
 }
 
 // learn takes in who leads a shard, unless somebody leads it in a higher term.

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // TestLeaders: a leader is believed what it says of its own shard, and in the highest term.
@@ -52,16 +54,16 @@ func TestLeaders(t *testing.T) {
 	}
 	// Another node of the shard has led in an earlier term, and does not know better.
 	all[2].Tell(Leader{Shard: id(101), Node: id(2), Term: 4})
-	conn, err := nets[2].Dial(t.Context(), id(0), c.Members[0].ClusterAddress(), KindLeaders)
+	conn, err := nets[2].Caller(t.Context(), id(0), c.Members[0].ClusterAddress())
 	must(t, err)
-	for _, line := range []string{`{"shard":"` + id(101) + `","node":"` + id(2) + `","term":4}`,
-		`{"shard":"` + id(100) + `","node":"` + id(2) + `","term":9}`} {
-		_, err := conn.Write([]byte(line + "\n"))
-		must(t, err)
+	for shard, term := range map[string]uint64{id(101): 4, id(100): 9} {
+		_, err := conn.Do(wire.Ask{Verb: verbLeader, Ask: Leader{Shard: shard, Node: id(2), Term: term},
+			Within: time.Minute})
+		if (err == nil) != (shard == id(101)) {
+			t.Errorf("a leader of its own shard, or of another one, is answered %v", err)
+		}
 	}
-	if _, err := conn.Read(make([]byte, 1)); err == nil { // it has read both lines
-		t.Error("a leader of another shard is heard")
-	}
+	conn.Close()
 	if _, _, known := all[0].Of(id(100)); known || !leads(all[0], id(101), id(1), 5) {
 		t.Error("an old leader, or one of another shard, is believed")
 	}

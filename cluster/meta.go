@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 )
 
@@ -122,7 +123,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 		return nil, errors.Join(fmt.Errorf("start the meta group: %w", err), m.transport.Close())
 	}
 	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
-	o.Net.Handle(KindChange, m.serve)
+	m.serve()
 	m.running.Go(func() { m.watch(elected) })
 	m.running.Go(m.announce)
 	return m, nil
@@ -470,7 +471,8 @@ func (m *Meta) Close() error {
 		return nil
 	}
 	close(m.stop)
-	m.o.Net.Handle(KindChange, nil)
+	m.o.Net.Answer(verbChange, wire.Verb{})
+	m.o.Net.Answer(verbNewest, wire.Verb{})
 	if m.raft.State() == raft.Leader && len(m.Status().Voters) > 1 {
 		m.transport.HandOver()
 		_ = m.raft.LeadershipTransfer().Error() // the others elect one then

@@ -21,6 +21,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // metaGroup is the meta group of a test: nodes without stores.
@@ -512,12 +514,11 @@ func TestChangeIsReadWithDistrust(t *testing.T) {
 				t.Errorf("accepted: %+v", c)
 			}
 		}
-		for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff",
-			"\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
-			conn, err := other.net.Dial(t.Context(), leader.id, leader.net.Addr().String(), KindChange)
-			must(t, err)
-			_, err = conn.Write([]byte(b))
-			must(t, errors.Join(err, conn.Close()))
+		for _, b := range []string{"", "{}", string(make([]byte, maxConfiguration+1))} {
+			if _, err := other.net.Ask(t.Context(), leader.id, leader.net.Addr().String(),
+				wire.Ask{Verb: verbChange, Bytes: []byte(b), Within: time.Minute}); err == nil {
+				t.Errorf("%d bytes are accepted", len(b))
+			}
 		}
 		g.configure(other, rename(id(1), "well"))
 		g.awaitSame(id(1), "well")

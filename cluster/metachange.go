@@ -2,13 +2,11 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
-	"io"
-	"net"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // This file changes the configuration, from any node.
@@ -78,25 +76,22 @@ func (m *Meta) propose(ctx context.Context, c Configuration) error {
 	if err != nil {
 		return err
 	}
-	answer, err := m.ask(ctx, b, func() ([]byte, error) { return []byte(changeAccepted), m.apply(c) })
-	if err == nil && string(answer) != changeAccepted {
-		err = fmt.Errorf("the leader of the meta group answers %.*q", maxReason, answer)
-	}
+	_, err = m.ask(ctx, wire.Ask{Verb: verbChange, Bytes: b},
+		func() ([]byte, error) { return nil, m.apply(c) })
 	return err
 }
 
 // newest returns what whoever leads the meta group knows for the newest configuration.
 func (m *Meta) newest(ctx context.Context) (c Configuration, err error) {
-	b, err := m.ask(ctx, nil, m.present)
+	b, err := m.ask(ctx, wire.Ask{Verb: verbNewest, Limit: maxConfiguration}, m.present)
 	if err != nil {
 		return c, err
 	}
 	return decodeConfiguration(b, m.level())
 }
 
-// ask sends whoever leads the meta group a configuration, nil: asks for the newest; own is the answer if
-// this node does.
-func (m *Meta) ask(ctx context.Context, b []byte, own func() ([]byte, error)) ([]byte, error) {
+// ask asks the leader of the meta group; own is the answer if this node is it.
+func (m *Meta) ask(ctx context.Context, a wire.Ask, own func() ([]byte, error)) ([]byte, error) {
 	address, id := m.raft.LeaderWithID()
 	switch string(id) {
 	case "":
@@ -104,54 +99,30 @@ func (m *Meta) ask(ctx context.Context, b []byte, own func() ([]byte, error)) ([
 	case m.o.ID:
 		return own()
 	}
-	conn, err := m.o.Net.Dial(ctx, string(id), string(address), KindChange)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(conn, maxConfiguration+1))
+	a.Within = adminTime
+	return m.o.Net.Ask(ctx, string(id), string(address), a)
 }
 
-// changeAccepted is the answer to a change that was committed; any other says why it was not.
-const changeAccepted = "OK"
+// What the leader of the meta group is asked.
+const (
+	verbChange = "change" // to have the configuration that comes along committed
+	verbNewest = "newest" // for the configuration in which all that is committed by now has been taken in
+)
 
-// serve answers a node that sends a changed configuration: its length, u32, and its bytes; no bytes
-// ask for the newest.
-func (m *Meta) serve(conn net.Conn, _ Identity) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(adminTime)) // a broken connection fails below
-	var size [4]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
-		return
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxConfiguration {
-		return
-	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(conn, b); err != nil {
-		return
-	}
-	answer, err := m.answer(b)
-	if err != nil {
-		answer = []byte(err.Error()[:min(len(err.Error()), maxReason)])
-	}
-	_, _ = conn.Write(answer)
-}
-
-func (m *Meta) answer(b []byte) ([]byte, error) {
-	if len(b) == 0 {
-		return m.present()
-	}
-	c, err := decodeConfiguration(b, m.level())
-	if err == nil {
-		err = m.apply(c)
-	}
-	return []byte(changeAccepted), err
+// serve answers the nodes that do not lead the group.
+func (m *Meta) serve() {
+	m.o.Net.Answer(verbChange, wire.Answer(maxConfiguration,
+		func(call *wire.Call, _ struct{}) (any, []byte, error) {
+			c, err := decodeConfiguration(call.Bytes, m.level())
+			if err == nil {
+				err = m.apply(c)
+			}
+			return nil, nil, err
+		}))
+	m.o.Net.Answer(verbNewest, wire.Answer(0, func(*wire.Call, struct{}) (any, []byte, error) {
+		b, err := m.present()
+		return nil, b, err
+	}))
 }
 
 // present returns the configuration in which all that is committed by now has been taken in, as the leader.

@@ -48,7 +48,6 @@ import (
 
 // Limits and times of moves.
 const (
-	maxMoveLine  = 256 << 10
 	movePiece    = 1 << 20
 	moveLog      = 4 << 30              // bytes of the op log that are kept for a move
 	moveNear     = 1000                 // entries that the target may lack when the source hands over
@@ -99,14 +98,14 @@ func StartMover(o MoverOptions) *Mover {
 		o.Logger.Warn("the files of partitions that moved cannot be removed", "error", err)
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
-	o.Net.Handle(KindMove, m.serve)
+	m.answers(true)
 	m.jobs.Go(m.watch)
 	return m
 }
 
 // Close ends what is under way; it goes on at the next start.
 func (m *Mover) Close() {
-	m.o.Net.Handle(KindMove, nil)
+	m.answers(false)
 	m.mu.Lock()
 	m.stop()
 	m.mu.Unlock()

@@ -11,20 +11,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
 // The kinds of connection between the nodes of a cluster. The dialer names the kind in
 // its handshake.
 const (
-	KindRaft    byte = 'R' // Raft's messages in a shard: Net.Transport
-	KindMeta    byte = 'M' // those of the meta group
-	KindFiles   byte = 'F' // files for a node that catches up
-	KindConfig  byte = 'A' // to dial is to ask for the configuration
-	KindChange  byte = 'C' // a changed configuration, for the leader of the meta group
-	KindLead    byte = 'L' // to dial is to ask for leadership
-	KindLeaders byte = 'S' // who leads a shard
-	KindMove    byte = 'P' // a partition that moves
-	KindOlder   byte = 'O' // to dial is to say that the other's directory is older than one that ran before
+	KindRaft  byte = 'R' // Raft's messages in a shard: Net.Transport
+	KindMeta  byte = 'M' // those of the meta group
+	KindAsk   byte = 'Q' // questions of all other kinds: package wire
+	KindOlder byte = 'O' // to dial is to say that the other's directory is older than one that ran before
 )
 
 // Limits of the cluster port.
@@ -50,8 +47,8 @@ type NetOptions struct {
 	// refused, at every handshake and at every message of Raft. Nil: that of Self.
 	Level func() uint16
 	// Admit decides whether a node of the same cluster may have a connection of this kind;
-	// its error is logged. Nil: it may. It is asked at every handshake and at every message
-	// of Raft, so that a node that has been removed is not heard; it must be fast, and safe
+	// its error is logged. Nil: it may. It is asked at every handshake, and at every question and
+	// message of Raft, so that a node that has been removed is not heard; it must be fast, and safe
 	// for concurrent use.
 	Admit func(peer Identity, kind byte) error
 	// Version returns the version of the configuration by which Admit decides. Removed is called
@@ -109,7 +106,8 @@ type Net struct {
 	onAside  func()
 	says     map[string]struct{} // who says that this node's directory is older
 	handlers map[byte]func(net.Conn, Identity)
-	door     door // the handshakes of accepted connections
+	answers  wire.Server // of KindAsk
+	door     door        // the handshakes of accepted connections
 	open     map[*peerConn]struct{}
 	tracked  uint64
 	serving  sync.WaitGroup
@@ -179,6 +177,14 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 		}
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.Handle(KindAsk, func(c net.Conn, from Identity) {
+		n.answers.Serve(c, from.Node, func() error {
+			if refused := n.admits(from, KindAsk); refused != nil {
+				return refused
+			}
+			return nil
+		})
+	})
 	n.Handle(KindOlder, func(c net.Conn, from Identity) {
 		c.Close()
 		n.Doubt(from.Node)
@@ -201,6 +207,29 @@ func (n *Net) Handle(kind byte, f func(net.Conn, Identity)) {
 		return
 	}
 	n.handlers[kind] = f
+}
+
+// Answer has the questions of a verb answered so from now on; the zero Verb refuses them. The node
+// that asks is admitted anew for each of them.
+func (n *Net) Answer(verb string, v wire.Verb) { n.answers.Handle(verb, v) }
+
+// Caller connects to a node, as Dial does, to ask it questions until ctx is done.
+func (n *Net) Caller(ctx context.Context, node, address string) (*wire.Caller, error) {
+	conn, err := n.Dial(ctx, node, address, KindAsk)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewCaller(ctx, conn), nil
+}
+
+// Ask asks a node one question.
+func (n *Net) Ask(ctx context.Context, node, address string, a wire.Ask) ([]byte, error) {
+	c, err := n.Caller(ctx, node, address)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Do(a)
 }
 
 // Close ends every connection and waits for the handlers.

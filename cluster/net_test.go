@@ -55,7 +55,7 @@ func (l *logged) until(t testing.TB, part string) {
 	}
 }
 
-// listen starts a node, named by a digit, that echoes what KindConfig sends it.
+// listen starts a node, named by a digit, that echoes what KindAsk sends it.
 func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -72,7 +72,7 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	n.Handle(KindConfig, func(c net.Conn, from Identity) {
+	n.Handle(KindAsk, func(c net.Conn, from Identity) {
 		defer c.Close()
 		fmt.Fprintf(c, "%s %d\n", from.Node, from.Format)
 		io.Copy(c, c)
@@ -103,7 +103,7 @@ func TestRemovedNodeHearsSo(t *testing.T) {
 func speak(from, to *Net, node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := from.Dial(ctx, node, to.Addr().String(), KindConfig)
+	c, err := from.Dial(ctx, node, to.Addr().String(), KindAsk)
 	if err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func TestReflection(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := n.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil ||
+	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAsk); err == nil ||
 		!strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
@@ -354,7 +354,7 @@ func TestRelay(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := from.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil {
+	if _, err := from.Dial(ctx, "", l.Addr().String(), KindAsk); err == nil {
 		t.Error("a relay is let in")
 	}
 	toLog.until(t, "another cluster-secret")
@@ -382,7 +382,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if attempt == 0 {
-			h := hello{kind: KindConfig, from: to.self}.append(nil)
+			h := hello{kind: KindAsk, from: to.self}.append(nil)
 			said = append(from.proof(roleDialer, channel, randoms, h), h...)
 		}
 		if _, err := c.Write(said); err != nil {
@@ -466,7 +466,7 @@ func TestConnsPerPeerAreBounded(t *testing.T) {
 	other, _ := listen(t, "3", NetOptions{})
 	to, _ := listen(t, "2", NetOptions{})
 	dial := func(from *Net) net.Conn {
-		c, err := from.Dial(t.Context(), "", to.Addr().String(), KindConfig)
+		c, err := from.Dial(t.Context(), "", to.Addr().String(), KindAsk)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -508,7 +508,7 @@ func TestUnknownKind(t *testing.T) {
 	t.Parallel()
 	from, _ := listen(t, "1", NetOptions{})
 	to, _ := listen(t, "2", NetOptions{})
-	if _, err := from.Dial(t.Context(), "", to.Addr().String(), KindFiles); err == nil ||
+	if _, err := from.Dial(t.Context(), "", to.Addr().String(), KindMeta); err == nil ||
 		!strings.Contains(err.Error(), "does not serve") {
 		t.Errorf("Dial: %v", err)
 	}

@@ -246,7 +246,7 @@ func FuzzHandshake(f *testing.F) {
 		f.Fatal(err)
 	}
 	stranger := Net{o: NetOptions{Secret: "another secret, as long"}, self: self}
-	h := hello{kind: KindConfig, from: self}.append(nil)
+	h := hello{kind: KindAsk, from: self}.append(nil)
 	proof := string(stranger.proof(roleDialer, make([]byte, 32), [2 * randomSize]byte{}, h))
 	f.Add([]byte(greeting + proof + string(h)))
 	f.Add([]byte(greeting + proof + string(self.append([]byte{0}))))
@@ -268,7 +268,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Errorf("a listener reads %d bytes of a stranger", read)
 		}
 		in = &bytesConn{in: bytes.NewReader(b)}
-		if _, err := n.introduce(in, make([]byte, 32), hello{kind: KindConfig, from: self}); err == nil {
+		if _, err := n.introduce(in, make([]byte, 32), hello{kind: KindAsk, from: self}); err == nil {
 			t.Error("a dialer believes a stranger")
 		}
 	})

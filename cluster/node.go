@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
@@ -216,8 +217,8 @@ func (n *Node) startRaft(entries *LogStore) error {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
 	n.transport.OnSnapshot(n.onSnapshot)
-	n.o.Net.Handle(KindFiles, n.files.server.serve)
-	n.o.Net.Handle(KindLead, n.onWish)
+	n.files.server.answers(n.o.Net.Answer, true)
+	n.o.Net.Answer(verbLead, wire.Answer(0, n.onWish))
 	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
 	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
 		_, leader := o.Data.(raft.LeaderObservation)
@@ -479,8 +480,8 @@ func (n *Node) Close() error {
 	n.log.close(store.ErrUndecided)
 	n.st.GiveUp()
 	n.running.Wait()
-	n.o.Net.Handle(KindFiles, nil)
-	n.o.Net.Handle(KindLead, nil)
+	n.files.server.answers(n.o.Net.Answer, false)
+	n.o.Net.Answer(verbLead, wire.Verb{})
 	n.files.server.close()
 	swaps, noted := n.noteSwap()
 	err = errors.Join(err, noted)

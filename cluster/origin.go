@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -60,7 +61,7 @@ func decodeOrigin(b []byte) (*Origin, error) {
 		return nil, ErrNewerLevel
 	}
 	o = Origin{}
-	if err := decodeStrictly(b, &o); err != nil {
+	if err := wire.Decode(b, &o); err != nil {
 		return nil, invalid("%v", err)
 	}
 	switch canonical, err := o.encode(); {

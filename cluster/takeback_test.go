@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -53,7 +54,7 @@ func (a *arrival) connected(t *testing.T, what string, try func() error) {
 func (a *arrival) handOver(t *testing.T) (last uint64) {
 	t.Helper()
 	a.connected(t, "all has come", func() error {
-		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch},
+		answer, _, err := askMove(a.source, moveHandOver, moveAsk{Partition: a.p, Move: a.move.Epoch},
 			moveTime)
 		for last = answer.Last; err == nil && a.in.Last() < last; {
 			_, err = a.follow()
@@ -183,16 +184,15 @@ func TestHandOverForAnotherMove(t *testing.T) {
 		g, from, to, move, key := newMove(t)
 		m := from.mover(t)
 		move = moves(t, g, move, from, to)
-		asker := Identity{Node: to.id}
+		asker := &wire.Call{From: to.id}
 		for _, epoch := range []uint64{0, move.Epoch - 1, move.Epoch + 1} {
-			if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch},
-				asker); err == nil {
+			if _, _, err := m.handOver(moveAsk{Partition: 3, Move: epoch}, asker); err == nil {
 				t.Fatalf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
 			}
 		}
 		answers(t, from, key, "2", 2, true)
 		await(t, "it is handed over", func() bool {
-			_, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: move.Epoch}, asker)
+			_, _, err := m.handOver(moveAsk{Partition: 3, Move: move.Epoch}, asker)
 			return err == nil
 		})
 		refused(t, from, key)
@@ -237,8 +237,7 @@ func TestReceivedIsDropped(t *testing.T) {
 		stay(t, g, from, to)
 		version := to.meta.Configuration().Version
 		says := func(version uint64) bool {
-			answer, _, err := a.m.answer(moveQuestion{Verb: moveReceived, Partition: 3, Version: version},
-				Identity{Node: to.id})
+			answer, _, err := a.m.received(moveAsk{Partition: 3, Version: version}, &wire.Call{From: to.id})
 			must(t, err)
 			return answer.Leads
 		}

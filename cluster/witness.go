@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -116,7 +117,7 @@ func OpenWitness(fsys vfs.FS, dir string) (*Witness, error) {
 	w := &Witness{values: values, pasts: map[string]Past{}, dirty: make(chan struct{}, 1)}
 	b, err := values.Get(witnessValue)
 	if err == nil && len(b) > 0 {
-		err = decodeStrictly(b, &w.pasts)
+		err = wire.Decode(b, &w.pasts)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: what is remembered of other nodes: %w",

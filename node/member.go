@@ -238,7 +238,7 @@ func (n *member) join(c cluster.Configuration) (err error) {
 	n.admin.Behind = n.behind
 	n.node.Store(node)
 	n.st.DescribeBackups(n.admin.Describe)
-	n.net.Handle(cluster.KindConfig, n.admin.Serve)
+	n.admin.Serve(n.net)
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	lookAgain := func() {
 		select {
