@@ -39,10 +39,7 @@ const partialSuffix = ".fbfkv-partial"
 // durable here too, whatever the policy (G4). ErrTarget: dir exists and is not
 // empty, or is inside the data directory.
 func (db *DB) Backup(dir string, linked func(), committed func() error) error {
-	if db.closed.Load() {
-		return ErrClosed
-	}
-	if err := db.failure(); err != nil {
+	if err := db.usable(); err != nil {
 		return err
 	}
 	if err := CheckTarget(db.fs, db.dir, dir); err != nil {
@@ -70,10 +67,7 @@ const (
 // is the same. What the copied log has may not be committed, as in any replica's. The log
 // notes how far it is, and that reaches as far as all that was linked.
 func (db *DB) Cut(linked func()) error {
-	if db.closed.Load() {
-		return ErrClosed
-	}
-	if err := db.failure(); err != nil {
+	if err := db.usable(); err != nil {
 		return err
 	}
 	if err := db.RemoveCut(); err != nil {
@@ -92,6 +86,14 @@ func (db *DB) CutDir() string { return db.path(CutName) }
 // RemoveCut removes what Cut wrote.
 func (db *DB) RemoveCut() error {
 	return errors.Join(db.fs.RemoveAll(db.CutDir()), db.fs.RemoveAll(db.CutDir()+partialSuffix))
+}
+
+// usable returns why nothing can be copied of the data directory.
+func (db *DB) usable() error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	return db.failure()
 }
 
 // copyAs makes a copy of the data directory, which gets its META last: without it nobody

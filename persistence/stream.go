@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -11,6 +13,7 @@ import (
 	"math"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,55 +30,62 @@ func badStream(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrStream, fmt.Sprintf(format, args...))
 }
 
-// A backup as a stream of bytes: the files of a backup one after the other, as records.
-// FORMAT.md draws them. A record's checksum covers its number, too, so that records cannot
-// change places, and the last one says that the stream is whole.
+// A backup as a stream of bytes is a tar archive: a manifest, the files of the backup, and their
+// checksums. FORMAT.md draws it. The manifest says which files come in which order, so a reader knows
+// every byte that is not a file's, compares it, and needs no parser of archives that came from anywhere.
 
-// What bounds a stream. Its bytes may come from anywhere.
+// Limits and names of a stream.
 const (
-	streamMagic     = "fbfkv-b1"
-	maxStreamRecord = 256 << 10 // bytes of a record's content
-	maxStreamFiles  = 1 << 20
-	maxStreamPath   = 128
-	streamHead      = 4 + 4 + 1 // checksum, length, kind
-	streamBeginSize = 16 + 8 + 4 + 8 + 4*8
-)
-
-// The kinds of records.
-const (
-	streamBegin = iota + 1 // a StreamInfo
-	streamFile             // the size and the path of a file; its bytes follow
-	streamData             // a piece of the file
-	streamEnd              // nothing follows
+	streamDir       = "fbfkv-backup/" // before every name, so that tar makes one directory
+	streamManifest  = "MANIFEST.json"
+	streamSums      = "SUMS"
+	streamBlock     = 512
+	streamPiece     = 256 << 10
+	maxStreamFiles  = 1 << 18
+	maxStreamPath   = 80
+	maxStreamHead   = 32 << 20 // bytes of a manifest
+	maxOctalSize    = 1<<33 - 1
+	tarSizeAt       = 124
+	tarSumAt        = 148
+	maxStreamMillis = 1 << 42
 )
 
 // Counts are what a store has counted at some time.
 type Counts struct {
-	Keys    int64  // as DBSIZE
-	Entries uint64 // outcomes logged
+	Keys    int64  `json:"keys"`    // as DBSIZE
+	Entries uint64 `json:"entries"` // outcomes logged
 }
 
 // StreamInfo is what a stream says of itself.
 type StreamInfo struct {
 	ID    [16]byte  // of the data, as in Meta
 	At    time.Time // when the copy was made, to the millisecond
-	Files int
-	Bytes int64 // in all files
+	Bytes int64     // in all files
 	// Before and After were counted before and after the copy was made.
 	Before, After Counts
+}
+
+// manifestText is the manifest: JSON.
+type manifestText struct {
+	ID     string       `json:"id"`
+	At     int64        `json:"at"`
+	Before Counts       `json:"before"`
+	After  Counts       `json:"after"`
+	Files  []stagedFile `json:"files"`
 }
 
 // Staged is a copy of the data directory inside it, to be sent as a stream.
 type Staged struct {
 	db    *DB
 	dir   string
-	info  StreamInfo
+	at    time.Time
+	bytes int64
 	files []stagedFile
 }
 
 type stagedFile struct {
-	path string // with slashes
-	size int64
+	Path string `json:"path"` // with slashes
+	Size int64  `json:"size"`
 }
 
 // stagedName is the directory of a Staged in that of files under construction, which Open
@@ -86,24 +96,13 @@ const stagedName = "backup"
 // of links, whatever the directory lies on. There is one at a time. linked and committed
 // are Backup's.
 func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
-	if db.closed.Load() {
-		return nil, ErrClosed
-	}
-	if err := db.failure(); err != nil {
+	if err := db.usable(); err != nil {
 		return nil, err
 	}
-	hold, end := db.Hold("backup", math.MaxUint64), db.beginCopy()
-	defer hold.Release()
-	s := &Staged{db: db, dir: db.path(buildName, stagedName)}
+	s := &Staged{db: db, dir: db.path(buildName, stagedName), at: time.Now()}
 	err := db.fs.RemoveAll(s.dir)
 	if err == nil {
-		err = disk.MakeDir(db.fs, s.dir)
-	}
-	if err == nil {
-		err = db.copyTo(s.dir, linked, db.log.CopyCommitted, committed)
-	}
-	if err == nil {
-		err = end(s.dir)
+		err = db.copyAs(s.dir, linked, db.log.CopyCommitted, committed, db.beginCopy())
 	}
 	if err == nil {
 		err = s.list()
@@ -116,14 +115,11 @@ func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
 
 // list finds the files, META first.
 func (s *Staged) list() error {
-	s.info = StreamInfo{ID: s.db.Meta().ID, At: time.Now()}
 	add := func(path string, info vfs.FileInfo) error {
-		if path != metaName && passing(path) {
-			return nil
+		if path == metaName || !passing(path) {
+			s.files = append(s.files, stagedFile{filepath.ToSlash(path), info.Size()})
+			s.bytes += info.Size()
 		}
-		s.files = append(s.files, stagedFile{filepath.ToSlash(path), info.Size()})
-		s.info.Files++
-		s.info.Bytes += info.Size()
 		return nil
 	}
 	info, err := s.db.fs.Stat(s.db.fs.PathJoin(s.dir, metaName))
@@ -142,108 +138,131 @@ func (s *Staged) list() error {
 }
 
 // Size is how many bytes the files have.
-func (s *Staged) Size() int64 { return s.info.Bytes }
+func (s *Staged) Size() int64 { return s.bytes }
 
 // Remove removes the copy.
 func (s *Staged) Remove() error { return s.db.fs.RemoveAll(s.dir) }
 
 // Send writes the copy as a stream, with what was counted before and after it was made.
 func (s *Staged) Send(w io.Writer, before, after Counts) error {
-	s.info.Before, s.info.After = before, after
-	out := &streamWriter{w: w}
-	if _, err := io.WriteString(w, streamMagic); err != nil {
-		return err
-	}
-	if err := out.record(streamBegin, s.info.encode()); err != nil {
-		return err
-	}
-	buf := make([]byte, maxStreamRecord)
-	for _, f := range s.files {
-		if err := s.sendFile(out, f, buf); err != nil {
-			return err
-		}
-	}
-	return out.record(streamEnd, nil)
-}
-
-func (s *Staged) sendFile(out *streamWriter, f stagedFile, buf []byte) error {
-	if err := out.record(streamFile,
-		append(binary.BigEndian.AppendUint64(nil, uint64(f.size)), f.path...)); err != nil {
-		return err
-	}
-	in, err := s.db.fs.Open(s.db.fs.PathJoin(s.dir, filepath.FromSlash(f.path)), vfs.SequentialReadsOption)
+	id := s.db.Meta().ID
+	text, err := json.Marshal(manifestText{ID: hex.EncodeToString(id[:]), At: s.at.UnixMilli(),
+		Before: before, After: after, Files: s.files})
 	if err != nil {
 		return err
 	}
-	for left := f.size; left > 0 && err == nil; {
-		piece := buf[:min(left, int64(len(buf)))]
-		if _, err = io.ReadFull(in, piece); err == nil {
-			err = out.record(streamData, piece)
-		}
-		left -= int64(len(piece))
+	head := sealed(text)
+	if len(s.files) > maxStreamFiles || len(head) > maxStreamHead {
+		return fmt.Errorf("a stream cannot have %d files", len(s.files))
 	}
-	return errors.Join(err, in.Close())
-}
-
-// streamWriter writes records.
-type streamWriter struct {
-	w io.Writer
-	n uint64 // records so far
-}
-
-func (s *streamWriter) record(kind byte, content []byte) error {
-	head := make([]byte, streamHead, streamHead+len(content))
-	binary.BigEndian.PutUint32(head[4:], uint32(len(content)))
-	head[8] = kind
-	b := append(head, content...)
-	binary.BigEndian.PutUint32(b, streamSum(s.n, b[4:]))
-	s.n++
-	_, err := s.w.Write(b)
+	out := tarWriter{w: w, at: s.at}
+	if err := out.file(streamManifest, head); err != nil {
+		return err
+	}
+	var sums []byte
+	for _, f := range s.files {
+		sum, err := s.sendFile(&out, f)
+		if err != nil {
+			return err
+		}
+		sums = appendSum(sums, sum, f.Path)
+	}
+	if err := out.file(streamSums, sums); err != nil {
+		return err
+	}
+	_, err = w.Write(make([]byte, 2*streamBlock))
 	return err
 }
 
-// streamSum is the checksum of a record without its own four bytes.
-func streamSum(n uint64, b []byte) uint32 {
-	sum := crc32.Checksum(binary.BigEndian.AppendUint64(nil, n), disk.Castagnoli)
-	return crc32.Update(sum, disk.Castagnoli, b)
+func (s *Staged) sendFile(out *tarWriter, f stagedFile) (sum uint32, err error) {
+	if err := out.begin(f.Path, f.Size); err != nil {
+		return 0, err
+	}
+	in, err := s.db.fs.Open(s.db.fs.PathJoin(s.dir, filepath.FromSlash(f.Path)), vfs.SequentialReadsOption)
+	if err != nil {
+		return 0, err
+	}
+	sum, err = copySummed(out.w, in, f.Size, func(int) {})
+	if err == nil {
+		err = out.end(f.Size)
+	}
+	return sum, errors.Join(err, in.Close())
 }
 
-func (i *StreamInfo) encode() []byte {
-	b := append([]byte(nil), i.ID[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(i.At.UnixMilli()))
-	b = binary.BigEndian.AppendUint32(b, uint32(i.Files))
-	b = binary.BigEndian.AppendUint64(b, uint64(i.Bytes))
-	for _, c := range []Counts{i.Before, i.After} {
-		b = binary.BigEndian.AppendUint64(b, uint64(c.Keys))
-		b = binary.BigEndian.AppendUint64(b, c.Entries)
+// copySummed copies so many bytes, tells of each piece, and returns the checksum of all.
+func copySummed(to io.Writer, from io.Reader, size int64, progress func(n int)) (sum uint32, err error) {
+	buf := make([]byte, min(size, streamPiece))
+	for size > 0 {
+		buf = buf[:min(size, int64(len(buf)))]
+		if _, err := io.ReadFull(from, buf); err != nil {
+			return 0, err
+		}
+		sum = crc32.Update(sum, disk.Castagnoli, buf)
+		if _, err := to.Write(buf); err != nil {
+			return 0, disk.NoSpace(err)
+		}
+		size -= int64(len(buf))
+		progress(len(buf))
 	}
+	return sum, nil
+}
+
+// appendSum appends a line of the checksums.
+func appendSum(b []byte, sum uint32, path string) []byte {
+	return fmt.Appendf(b, "%08x %s\n", sum, path)
+}
+
+// tarWriter writes the files of an archive.
+type tarWriter struct {
+	w  io.Writer
+	at time.Time
+}
+
+func (t *tarWriter) begin(path string, size int64) error {
+	_, err := t.w.Write(tarHeader(path, size, t.at))
+	return err
+}
+
+func (t *tarWriter) end(size int64) error {
+	_, err := t.w.Write(make([]byte, tarPadding(size)))
+	return err
+}
+
+func (t *tarWriter) file(path string, content []byte) error {
+	err := t.begin(path, int64(len(content)))
+	if err == nil {
+		_, err = t.w.Write(content)
+	}
+	if err == nil {
+		err = t.end(int64(len(content)))
+	}
+	return err
+}
+
+// tarPadding is how many zeros are behind a file.
+func tarPadding(size int64) int64 { return -size & (streamBlock - 1) }
+
+// tarHeader is what is before a file: POSIX ustar, with GNU's binary form of sizes from 8 GiB on.
+func tarHeader(path string, size int64, at time.Time) []byte {
+	b := make([]byte, streamBlock)
+	copy(b, streamDir+path)
+	copy(b[100:], "0000600\x000000000\x000000000\x00")
+	if size <= maxOctalSize {
+		copy(b[tarSizeAt:], fmt.Sprintf("%011o", size))
+	} else {
+		b[tarSizeAt] = 0x80
+		binary.BigEndian.PutUint64(b[tarSizeAt+4:], uint64(size))
+	}
+	copy(b[136:], fmt.Sprintf("%011o", at.Unix()))
+	copy(b[tarSumAt:], "        0") // spaces for the sum; a regular file
+	copy(b[257:], "ustar\x0000fbfkv")
+	copy(b[297:], "fbfkv")
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[tarSumAt:], fmt.Sprintf("%06o\x00 ", sum))
 	return b
-}
-
-// decodeStreamInfo reads what encode has written.
-func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
-	if len(b) != streamBeginSize {
-		return i, badStream("its first record has %d bytes", len(b))
-	}
-	number := func() uint64 {
-		n := binary.BigEndian.Uint64(b)
-		b = b[8:]
-		return n
-	}
-	b = b[copy(i.ID[:], b):]
-	i.At = time.UnixMilli(int64(number()))
-	i.Files = int(binary.BigEndian.Uint32(b))
-	b = b[4:]
-	size := number()
-	i.Bytes = int64(size)
-	for _, c := range []*Counts{&i.Before, &i.After} {
-		c.Keys = int64(number())
-		c.Entries = number()
-	}
-	if i.Files > maxStreamFiles || size > math.MaxInt64 || i.Before.Keys < 0 || i.After.Keys < 0 {
-		return i, badStream("it says that it has %d files with %d bytes", i.Files, size)
-	}
-	return i, nil
 }
 
 // RestoreStream makes a data directory dir of a stream, after sound has found nothing
@@ -256,7 +275,7 @@ func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) 
 	if err := CheckTarget(fsys, "", dir); err != nil {
 		return StreamInfo{}, err
 	}
-	in := &streamReader{r: bufio.NewReaderSize(r, maxStreamRecord), fs: fsys, progress: progress,
+	in := &streamReader{r: bufio.NewReaderSize(r, streamPiece), fs: fsys, progress: progress,
 		seen: map[string]bool{}}
 	err := publish(fsys, dir, func(aside string) error {
 		in.dir = aside
@@ -271,77 +290,120 @@ func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) 
 // streamReader makes files of a stream.
 type streamReader struct {
 	r        *bufio.Reader
-	n        uint64 // records so far
-	buf      []byte
 	fs       vfs.FS
 	dir      string
 	progress func(done, total int64)
 	info     StreamInfo
 	done     int64
 	seen     map[string]bool // files, and directories
-	meta     Meta
+	meta     bytes.Buffer
 }
 
 // receive reads the whole stream.
 func (s *streamReader) receive() error {
-	magic := make([]byte, len(streamMagic))
-	if _, err := io.ReadFull(s.r, magic); err != nil {
-		return s.cut(err)
-	}
-	if string(magic) != streamMagic {
-		return badStream("it is none of fbfkv backup -, or of a later release")
-	}
-	kind, content, err := s.record()
+	files, err := s.manifest()
 	if err != nil {
-		return err
-	}
-	if kind != streamBegin {
-		return badStream("it begins with a record of kind %d", kind)
-	}
-	if s.info, err = decodeStreamInfo(content); err != nil {
 		return err
 	}
 	if u, err := s.fs.GetDiskUsage(s.fs.PathDir(s.dir)); err == nil && u.AvailBytes < uint64(s.info.Bytes) {
 		return fmt.Errorf("%w: the backup has %d bytes, and %d are free", ErrNoSpace, s.info.Bytes,
 			u.AvailBytes)
 	}
-	for n := 0; ; n++ {
-		kind, content, err := s.record()
-		switch {
-		case err != nil:
-			return err
-		case kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes && len(content) == 0 &&
-			s.seen[metaName]:
-			return s.finish()
-		case kind != streamFile || n == s.info.Files:
-			return badStream("it has a record of kind %d after %d of %d files", kind, n, s.info.Files)
-		}
-		if err := s.file(content); err != nil {
+	var sums []byte
+	for _, f := range files {
+		sum, err := s.file(f)
+		if err != nil {
 			return err
 		}
+		sums = appendSum(sums, sum, f.Path)
 	}
+	var rest bytes.Buffer
+	out := tarWriter{w: &rest, at: s.info.At}
+	_ = out.file(streamSums, sums) // memory takes it
+	rest.Write(make([]byte, 2*streamBlock))
+	if err := s.expect(rest.Bytes(), "its checksums or its end"); err != nil {
+		return err
+	}
+	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
+		return badStream("it goes on after its end")
+	}
+	return s.finish()
 }
 
-// record reads a record. Its content is good until the next.
-func (s *streamReader) record() (kind byte, content []byte, err error) {
-	var head [streamHead]byte
-	if _, err := io.ReadFull(s.r, head[:]); err != nil {
-		return 0, nil, s.cut(err)
+// expect reads bytes that are known.
+func (s *streamReader) expect(want []byte, what string) error {
+	b := make([]byte, len(want))
+	if _, err := io.ReadFull(s.r, b); err != nil {
+		return s.cut(err)
 	}
-	size := binary.BigEndian.Uint32(head[4:])
-	if size > maxStreamRecord {
-		return 0, nil, badStream("a record has %d bytes", size)
+	if !bytes.Equal(b, want) {
+		return badStream("%s do not match, after %d of %d bytes", what, s.done, s.info.Bytes)
 	}
-	s.buf = append(s.buf[:0], head[4:]...)
-	s.buf = append(s.buf, make([]byte, size)...)
-	if _, err := io.ReadFull(s.r, s.buf[streamHead-4:]); err != nil {
-		return 0, nil, s.cut(err)
+	return nil
+}
+
+// manifest reads the manifest and its header, of which only the size is not known before.
+func (s *streamReader) manifest() ([]stagedFile, error) {
+	head := make([]byte, streamBlock)
+	if _, err := io.ReadFull(s.r, head); err != nil {
+		return nil, s.cut(err)
 	}
-	if streamSum(s.n, s.buf) != binary.BigEndian.Uint32(head[:]) {
-		return 0, nil, badStream("record %d does not match its checksum", s.n)
+	name := streamDir + streamManifest + "\x00"
+	size, err := strconv.ParseInt(string(head[tarSizeAt:tarSizeAt+11]), 8, 64)
+	if string(head[:len(name)]) != name || err != nil || size < 0 || size > maxStreamHead {
+		return nil, badStream("it is none of fbfkv backup -, or of another release")
 	}
-	s.n++
-	return head[8], s.buf[streamHead-4:], nil
+	text, err := io.ReadAll(io.LimitReader(s.r, size)) // believed as it comes
+	if err == nil && int64(len(text)) < size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, s.cut(err)
+	}
+	files, err := s.readManifest(text)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(head, tarHeader(streamManifest, size, s.info.At)) {
+		return nil, badStream("the header of its manifest does not match")
+	}
+	return files, s.expect(make([]byte, tarPadding(size)), "the zeros behind its manifest")
+}
+
+// readManifest reads a manifest, and trusts none of it.
+func (s *streamReader) readManifest(text []byte) ([]stagedFile, error) {
+	end := bytes.LastIndex(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	if end < 0 || !bytes.Equal(sealed(text[:end]), text) {
+		return nil, badStream("its manifest does not match its checksum")
+	}
+	var m manifestText
+	d := json.NewDecoder(bytes.NewReader(text[:end]))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&m); err != nil {
+		return nil, badStream("its manifest: %v", err)
+	}
+	id, err := hex.DecodeString(m.ID)
+	if err != nil || len(id) != len(s.info.ID) || m.At < 0 || m.At > maxStreamMillis || m.Before.Keys < 0 ||
+		m.After.Keys < 0 || len(m.Files) > maxStreamFiles {
+		return nil, badStream("its manifest says what no backup is")
+	}
+	copy(s.info.ID[:], id)
+	s.info.At, s.info.Before, s.info.After = time.UnixMilli(m.At), m.Before, m.After
+	for _, f := range m.Files {
+		if len(f.Path) > maxStreamPath || !backupPath.MatchString(f.Path) ||
+			f.Path != metaName && passing(f.Path) || s.seen[f.Path] {
+			return nil, badStream("it has a file %.150q, which no backup has, or twice", f.Path)
+		}
+		if f.Size < 0 || f.Size > math.MaxInt64-s.info.Bytes || f.Path == metaName && f.Size > metaMaxSize {
+			return nil, badStream("its %s has %d bytes", f.Path, f.Size)
+		}
+		s.seen[f.Path] = true
+		s.info.Bytes += f.Size
+	}
+	if !s.seen[metaName] {
+		return nil, badStream("it has no %s", metaName)
+	}
+	return m.Files, nil
 }
 
 // cut says of an end that came early what it is.
@@ -358,81 +420,56 @@ var backupPath = regexp.MustCompile(`^(?:` + metaName + `|` + originName + `|` +
 	`|(?:` + pebbleName + `|` + logName + `|` + snapshotName + `|` + runName +
 	`)/[A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
 
-// file receives a file, of which content is the first record.
-func (s *streamReader) file(content []byte) error {
-	if len(content) < 8 {
-		return badStream("a file has no size")
+// file receives a file, and returns its checksum.
+func (s *streamReader) file(f stagedFile) (sum uint32, err error) {
+	if err := s.expect(tarHeader(f.Path, f.Size, s.info.At), "the header of "+f.Path); err != nil {
+		return 0, err
 	}
-	size, path := binary.BigEndian.Uint64(content), string(content[8:])
-	if len(path) > maxStreamPath || !backupPath.MatchString(path) || path != metaName && passing(path) ||
-		s.seen[path] {
-		return badStream("it has a file %.150q, which no backup has, or twice", path)
+	if f.Path == metaName {
+		sum, err = s.copy(&s.meta, f.Size)
+		return sum, err
 	}
-	if size > uint64(s.info.Bytes-s.done) {
-		return badStream("its %s has %d bytes, more than there are in all", path, size)
-	}
-	if s.seen[path] = true; path == metaName {
-		return s.readMeta(size)
-	}
-	target := s.fs.PathJoin(s.dir, filepath.FromSlash(path))
-	if dir, _, below := strings.Cut(path, "/"); below && !s.seen[dir+"/"] {
+	target := s.fs.PathJoin(s.dir, filepath.FromSlash(f.Path))
+	if dir, _, below := strings.Cut(f.Path, "/"); below && !s.seen[dir+"/"] {
 		s.seen[dir+"/"] = true
 		if err := disk.MakeDir(s.fs, s.fs.PathDir(target)); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	out, err := s.fs.Create(target, disk.WriteCategory)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	err = s.copy(out, size)
+	sum, err = s.copy(out, f.Size)
 	if err == nil {
 		err = out.Sync()
 	}
-	return errors.Join(err, out.Close())
+	return sum, errors.Join(err, out.Close())
 }
 
-// copy receives a file's bytes.
-func (s *streamReader) copy(out io.Writer, size uint64) error {
-	for size > 0 {
-		kind, piece, err := s.record()
-		if err != nil {
-			return err
-		}
-		if kind != streamData || len(piece) == 0 || uint64(len(piece)) > size {
-			return badStream("it has a record of kind %d with %d bytes where %d of a file are to come", kind,
-				len(piece), size)
-		}
-		if _, err := out.Write(piece); err != nil {
-			return disk.NoSpace(err)
-		}
-		size -= uint64(len(piece))
-		s.done += int64(len(piece))
+// copy receives a file's bytes, and the zeros behind them.
+func (s *streamReader) copy(out io.Writer, size int64) (sum uint32, err error) {
+	sum, err = copySummed(out, s.r, size, func(n int) {
+		s.done += int64(n)
 		s.progress(s.done, s.info.Bytes)
+	})
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = s.cut(err)
 	}
-	return nil
-}
-
-// readMeta receives META, which is written anew.
-func (s *streamReader) readMeta(size uint64) error {
-	if size > metaMaxSize {
-		return badStream("%s is longer than a page", metaName)
-	}
-	var b bytes.Buffer
-	err := s.copy(&b, size)
 	if err == nil {
-		s.meta, err = decodeMeta(b.Bytes())
+		err = s.expect(make([]byte, tarPadding(size)), "the zeros behind a file")
 	}
-	if err == nil && s.meta.ID != s.info.ID {
-		err = badStream("its %s is another backup's", metaName)
-	}
-	return err
+	return sum, err
 }
 
-// finish makes the directory whole.
+// finish makes the directory whole. META is written anew.
 func (s *streamReader) finish() error {
-	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
-		return badStream("it goes on after its end")
+	meta, err := decodeMeta(s.meta.Bytes())
+	if err != nil {
+		return err
+	}
+	if meta.ID != s.info.ID {
+		return badStream("its %s is another backup's", metaName)
 	}
 	for _, name := range []string{pebbleName, logName, snapshotName, runName} {
 		if s.seen[name+"/"] {
@@ -441,5 +478,5 @@ func (s *streamReader) finish() error {
 			}
 		}
 	}
-	return writeCopyOf(s.meta, s.fs, s.dir)
+	return writeCopyOf(meta, s.fs, s.dir)
 }

@@ -1,16 +1,25 @@
 package persistence
 
 import (
+	"archive/tar"
 	"bytes"
-	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -132,29 +141,66 @@ func TestStreamDamage(t *testing.T) {
 	expectRefused(t, "a stream without its end", stream[:len(stream)-1])
 	expectRefused(t, "a stream that goes on", append(slices.Clone(stream), 0))
 	expectRefused(t, "two streams", append(slices.Clone(stream), stream...))
-	records := splitStream(stream)
-	for i := 1; i < len(records); i++ {
-		without := slices.Delete(slices.Clone(records), i, i+1)
-		expectRefused(t, "a record is missing", slices.Concat(without...))
-		twice := slices.Insert(slices.Clone(records), i, records[i])
-		expectRefused(t, "a record comes twice", slices.Concat(twice...))
-		if i+1 < len(records) {
-			swapped := slices.Clone(records)
+	blocks := slices.Collect(slices.Chunk(stream, streamBlock))
+	for i := 0; i < len(blocks); i += 1 + i/50 {
+		without := slices.Delete(slices.Clone(blocks), i, i+1)
+		expectRefused(t, "a block is missing", slices.Concat(without...))
+		twice := slices.Insert(slices.Clone(blocks), i, blocks[i])
+		expectRefused(t, "a block comes twice", slices.Concat(twice...))
+		if i+1 < len(blocks) && !bytes.Equal(blocks[i], blocks[i+1]) {
+			swapped := slices.Clone(blocks)
 			swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
-			expectRefused(t, "records have changed places", slices.Concat(swapped...))
+			expectRefused(t, "blocks have changed places", slices.Concat(swapped...))
 		}
 	}
 }
 
-// splitStream returns the magic and the records.
-func splitStream(stream []byte) (parts [][]byte) {
-	parts = append(parts, stream[:len(streamMagic)])
-	for b := stream[len(streamMagic):]; len(b) > 0; {
-		n := streamHead + int(binary.BigEndian.Uint32(b[4:]))
-		parts = append(parts, b[:n])
-		b = b[n:]
+// TestStreamIsTar: any program for archives shows what is in a stream, and takes it out.
+func TestStreamIsTar(t *testing.T) {
+	stream, meta := aStream(t)
+	r, dir, sums := tar.NewReader(bytes.NewReader(stream)), t.TempDir(), ""
+	var m manifestText
+	for n := 0; ; n++ {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		name, ok := strings.CutPrefix(h.Name, streamDir)
+		if err != nil || !ok || int64(len(b)) != h.Size || h.Mode != 0o600 || h.Typeflag != tar.TypeReg ||
+			h.ModTime.Unix() != m.At/1000 && n > 0 {
+			t.Fatalf("%+v: %v", h, err)
+		}
+		switch name {
+		case streamManifest:
+			line, _, _ := bytes.Cut(b, []byte("\n"))
+			if err := json.Unmarshal(line, &m); err != nil || m.ID != hex.EncodeToString(meta.ID[:]) {
+				t.Fatalf("%s: %v", b, err)
+			}
+		case streamSums:
+			if sums != string(b) || n != len(m.Files)+1 {
+				t.Errorf("the sums of %d files are\n%s, and not\n%s", n, b, sums)
+			}
+		default:
+			sums += string(appendSum(nil, crc32.Checksum(b, disk.Castagnoli), name))
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+				os.WriteFile(path, b, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	return parts
+	// The directory is a backup.
+	if err := Restore(vfs.Default, dir, filepath.Join(t.TempDir(), "new"), func(int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := tar.NewReader(bytes.NewReader(tarHeader("db/x", 1<<40, time.Unix(9, 0)))).Next(); err != nil ||
+		h.Size != 1<<40 || h.Name != streamDir+"db/x" {
+		t.Errorf("a large file: %+v, %v", h, err)
+	}
 }
 
 // TestForgedStream: checksums prove nothing about who has written a stream. What no backup
@@ -163,66 +209,72 @@ func TestForgedStream(t *testing.T) {
 	_, meta := aStream(t)
 	other := meta
 	other.ID[0]++
-	forge := func(files int, size int, records ...[]streamRecord) []byte {
-		return forgeStream(meta, files, size, records...)
-	}
-	file := fileRecords
-	type record = streamRecord
-	m, end, x := meta.encode(), []record{{streamEnd, nil}}, []byte("x")
-	if _, _, err := receive(forge(2, len(m)+1, file("META", m), file("db/x", x), end)); err != nil {
+	m, x := meta.encode(), []byte("x")
+	good := []forgedFile{{"META", m}, {"db/x", x}}
+	if _, _, err := receive(forgeStream(meta, nil, good...)); err != nil {
 		t.Fatalf("one as it should be: %v", err)
 	}
+	says := func(fn func(m *manifestText), files ...forgedFile) []byte {
+		return forgeStream(meta, fn, files...)
+	}
 	for what, forged := range map[string][]byte{
-		"no META":                forge(1, 1, file("db/x", x), end),
-		"another backup's META":  forge(1, len(m), file("META", other.encode()), end),
-		"a long META":            forge(1, 5000, file("META", make([]byte, 5000)), end),
-		"a file twice":           forge(3, len(m)+2, file("META", m), file("db/x", x), file("db/x", x), end),
-		"fewer files":            forge(3, len(m)+1, file("META", m), file("db/x", x), end),
-		"more files":             forge(1, len(m)+1, file("META", m), file("db/x", x), end),
-		"fewer bytes":            forge(2, len(m)+2, file("META", m), file("db/x", x), end),
-		"more bytes":             forge(2, len(m), file("META", m), file("db/x", x), end),
-		"too many files":         forge(maxStreamFiles+1, len(m)+1, file("META", m), file("db/x", x), end),
-		"an end with content":    forge(1, len(m), file("META", m), []record{{streamEnd, x}}),
-		"a piece without a file": forge(1, len(m), []record{{streamData, m}}, end),
-		"a piece beyond its file": forge(2, len(m)+1, file("META", m),
-			[]record{{streamFile, append(make([]byte, 8), "db/x"...)}, {streamData, x}}, end),
-		"a piece of nothing": forge(2, len(m)+1, file("META", m),
-			[]record{file("db/x", x)[0], {streamData, nil}, {streamData, x}}, end),
-		"a file without a size": forge(2, len(m), file("META", m), []record{{streamFile, x}}, end),
-		"two beginnings": forge(1, len(m), []record{{streamBegin, make([]byte, streamBeginSize)}},
-			file("META", m), end),
-		"a record of a gigabyte": append(forge(1, len(m)), 0, 0, 0, 0, 64, 0, 0, 0, streamFile),
+		"no META":                forgeStream(meta, nil, good[1]),
+		"no files":               forgeStream(meta, nil),
+		"another backup's META":  forgeStream(meta, nil, forgedFile{"META", other.encode()}),
+		"a long META":            forgeStream(meta, nil, forgedFile{"META", make([]byte, 5000)}),
+		"a file twice":           forgeStream(meta, nil, good[0], good[1], good[1]),
+		"fewer files":            says(func(m *manifestText) { m.Files = append(m.Files, stagedFile{"db/y", 1}) }, good...),
+		"more files":             says(func(m *manifestText) { m.Files = m.Files[:1] }, good...),
+		"fewer bytes":            says(func(m *manifestText) { m.Files[1].Size++ }, good...),
+		"more bytes":             says(func(m *manifestText) { m.Files[1].Size-- }, good...),
+		"less than none":         says(func(m *manifestText) { m.Files[1].Size = -1 }, good...),
+		"more than there can be": says(func(m *manifestText) { m.Files[1].Size = 1<<63 - 1 }, good...),
+		"another name":           says(func(m *manifestText) { m.Files[1].Path = "db/y" }, good...),
+		"another order":          says(func(m *manifestText) { slices.Reverse(m.Files) }, good...),
+		"another time":           says(func(m *manifestText) { m.At += 1000 }, good...),
+		"no time":                says(func(m *manifestText) { m.At = -1 }, good...),
+		"no id":                  says(func(m *manifestText) { m.ID = m.ID[2:] }, good...),
+		"keys below none":        says(func(m *manifestText) { m.After.Keys = -1 }, good...),
+		"a long manifest": append(tarHeader(streamManifest, maxStreamHead+1, time.Unix(9, 0)),
+			make([]byte, 2000)...),
+		"a manifest that is announced": tarHeader(streamManifest, maxStreamHead, time.Unix(9, 0)),
 	} {
 		expectRefused(t, what, forged)
 	}
 	for _, path := range []string{"../x", "/x", "db/../x", "db/../../x", "db//x", "db/x/y", "tmp/x", "x/y",
-		".x", "db/.x", "", "db/", "LOCK", "BACKUP",
-		"x.tmp", `db\x`, "db/x\x00", "db/x\n", strings.Repeat("x", 200)} {
-		expectRefused(t, "a file "+path, forge(2, len(m)+1, file("META", m), file(path, x), end))
+		".x", "db/.x", "", "db/", "LOCK", "BACKUP", "x.tmp", `db\x`, "db/x\x00", "db/x\n", streamSums,
+		streamManifest, "db/" + strings.Repeat("x", maxStreamPath)} {
+		expectRefused(t, "a file "+path, forgeStream(meta, nil, good[0], forgedFile{path, x}))
 	}
 }
 
-// streamRecord is a record before it has a number and a checksum.
-type streamRecord struct {
-	kind    byte
+// forgedFile is a file of a stream that Send has not written.
+type forgedFile struct {
+	path    string
 	content []byte
 }
 
-// fileRecords are those of a file.
-func fileRecords(path string, content []byte) []streamRecord {
-	return []streamRecord{{streamFile, append(binary.BigEndian.AppendUint64(nil, uint64(len(content))),
-		path...)}, {streamData, content}}
-}
-
-// forgeStream makes a stream of records, of so many files and bytes as it says.
-func forgeStream(meta Meta, files, size int, records ...[]streamRecord) []byte {
-	b := bytes.NewBufferString(streamMagic)
-	out := &streamWriter{w: b}
-	info := StreamInfo{ID: meta.ID, Files: files, Bytes: int64(size)}
-	out.record(streamBegin, info.encode())
-	for _, r := range slices.Concat(records...) {
-		out.record(r.kind, r.content)
+// forgeStream makes a stream of files, with right checksums. Its manifest says of them what is so,
+// unless lie changes that.
+func forgeStream(meta Meta, lie func(*manifestText), files ...forgedFile) []byte {
+	m := manifestText{ID: hex.EncodeToString(meta.ID[:]), At: 9000}
+	var sums []byte
+	for _, f := range files {
+		m.Files = append(m.Files, stagedFile{f.path, int64(len(f.content))})
+		sums = appendSum(sums, crc32.Checksum(f.content, disk.Castagnoli), f.path)
 	}
+	if lie != nil {
+		lie(&m)
+	}
+	text, _ := json.Marshal(m)
+	b := new(bytes.Buffer)
+	out := tarWriter{w: b, at: time.Unix(9, 0)}
+	out.file(streamManifest, sealed(text))
+	for _, f := range files {
+		out.file(f.path, f.content)
+	}
+	out.file(streamSums, sums)
+	b.Write(make([]byte, 2*streamBlock))
 	return b.Bytes()
 }
 
@@ -230,24 +282,23 @@ func forgeStream(meta Meta, files, size int, records ...[]streamRecord) []byte {
 func FuzzStream(f *testing.F) {
 	meta := Meta{Format: format, Partitions: 16, Seed: [16]byte{1}}
 	m := meta.encode()
-	f.Add(forgeStream(meta, 1, len(m), fileRecords("META", m), []streamRecord{{streamEnd, nil}}))
-	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("db/x", []byte("abc")),
-		[]streamRecord{{streamEnd, nil}}))
-	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("../x", []byte("abc")),
-		[]streamRecord{{streamEnd, nil}}))
-	f.Add([]byte(streamMagic))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		// With checksums that match, to get behind them.
-		repaired := slices.Clone(b)
-		for at, n := len(streamMagic), uint64(0); at+streamHead <= len(repaired); n++ {
-			size := int(binary.BigEndian.Uint32(repaired[at+4:]))
-			if size > len(repaired)-at-streamHead {
-				break
-			}
-			binary.BigEndian.PutUint32(repaired[at:], streamSum(n, repaired[at+4:at+streamHead+size]))
-			at += streamHead + size
-		}
-		for _, b := range [][]byte{b, repaired} {
+	text := func(stream []byte) string {
+		size, _ := strconv.ParseInt(string(stream[tarSizeAt:tarSizeAt+11]), 8, 64)
+		line, _, _ := bytes.Cut(stream[streamBlock:streamBlock+size], []byte("\n"))
+		return string(line)
+	}
+	for _, files := range [][]forgedFile{{{"META", m}}, {{"META", m}, {"db/x", []byte("abc")}},
+		{{"META", m}, {"../x", []byte("abc")}}} {
+		stream := forgeStream(meta, nil, files...)
+		f.Add(stream, text(stream))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, manifest string) {
+		// With a manifest that matches its checksum, to get behind that.
+		repaired := new(bytes.Buffer)
+		out := tarWriter{w: repaired, at: time.Unix(9, 0)}
+		out.file(streamManifest, sealed([]byte(manifest)))
+		repaired.Write(b)
+		for _, b := range [][]byte{b, repaired.Bytes()} {
 			mem, _, err := receive(b)
 			names, _ := mem.List("")
 			switch {

@@ -27,7 +27,7 @@ on the same disk is lost with that disk.
 
 To - (standard output), from anywhere: a stream of bytes, for any other program:
 
-  fbfkv backup - | zstd | aws s3 cp - s3://bucket/fbfkv.zst
+  fbfkv backup - | zstd | aws s3 cp - s3://bucket/fbfkv.tar.zst
 
 The user needs permission to run BACKUP. Set the password in the environment
 variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.

@@ -18,7 +18,7 @@ be empty or not exist. DIR appears only when it is complete and on disk. The res
 backup is restored even if a filter or sketch, which is named, cannot be read.
 BACKUP is a directory, or - for a stream of fbfkv backup - on standard input:
 
-  aws s3 cp s3://bucket/fbfkv.zst - | zstd -d | fbfkv restore - DIR
+  aws s3 cp s3://bucket/fbfkv.tar.zst - | zstd -d | fbfkv restore - DIR
 
 The backup does not change and can be restored again. Then start a server with --dir DIR.`
 
