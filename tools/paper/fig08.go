@@ -38,18 +38,13 @@ type splitPoint struct {
 
 // split runs the experiment for a number of periods with ops operations in the last two: the mean over many filters of the paper's size, and
 // one filter of ours with the memory and the operations of all of them.
-func split(r *run, rng *rand.Rand, bits uint64, ops, periods int) (splitPoint, error) {
+func split(r *run, rng *rand.Rand, bits uint64, ops, periods int) splitPoint {
 	n := pick(r, fleetSize, 4)
 	limit := pick(r, 10_000_000, 100_000)
 	p := splitPoint{ops: ops, bits: bits}
-	theirs, err := newFleet(n, bits, 1, splitPeriod)
-	if err != nil {
-		return p, err
-	}
+	theirs := newFleet(n, bits, 1, splitPeriod)
 	end := int64(periods) * splitPeriod
-	if err := fill(theirs, rng, n*ops*periods/2, end); err != nil {
-		return p, err
-	}
+	fill(theirs, rng, n*ops*periods/2, end)
 	p.simple = measure(rng, theirs.containsSimple, probeHits, limit)
 	p.optimised = measure(rng, theirs.contains, probeHits, 4*limit)
 	p.simpleModel = reference.FPPSimple(splitPeriods(ops, periods), bits, paperHashes)
@@ -58,24 +53,17 @@ func split(r *run, rng *rand.Rand, bits uint64, ops, periods int) (splitPoint, e
 	memory := theirs.fleetBits() / 8
 	o := withinMemory(splitWindow, uint64(n*ops), memory)
 	p.productError = o.Error
-	if p.product, p.productModel, err = splitProduct(rng, o, n*ops*periods/2, end, limit); err != nil {
-		return p, err
-	}
-	p.frozen, p.frozenModel, err = splitProduct(rng, withinMemory(splitWindow, uint64(n*splitOps), memory), n*ops*periods/2, end, limit)
-	return p, err
+	p.product, p.productModel = splitProduct(rng, o, n*ops*periods/2, end, limit)
+	p.frozen, p.frozenModel = splitProduct(rng, withinMemory(splitWindow, uint64(n*splitOps), memory), n*ops*periods/2, end, limit)
+	return p
 }
 
 // splitProduct is the experiment with our filter.
-func splitProduct(rng *rand.Rand, o fbf.Options, ops int, end int64, limit int) (estimate, float64, error) {
-	f, err := newProduct(o)
-	if err != nil {
-		return estimate{}, 0, err
-	}
+func splitProduct(rng *rand.Rand, o fbf.Options, ops int, end int64, limit int) (estimate, float64) {
+	f := newProduct(o)
 	defer f.Release()
-	if err := fill(f, rng, ops, end); err != nil {
-		return estimate{}, 0, err
-	}
-	return measure(rng, f.contains, probeHits, limit), f.effective(), nil
+	fill(f, rng, ops, end)
+	return measure(rng, f.contains, probeHits, limit), f.effective()
 }
 
 // splitPeriods are the operations per period, newest first, at the end.
@@ -88,17 +76,14 @@ func splitPeriods(ops, periods int) []uint64 {
 }
 
 // splitByOps runs the experiment for a range of operations.
-func splitByOps(r *run, rng *rand.Rand, periods int) ([]splitPoint, error) {
+func splitByOps(r *run, rng *rand.Rand, periods int) []splitPoint {
 	step := pick(r, 50, 300)
 	var points []splitPoint
 	for ops := step; ops <= 1200; ops += step {
-		p, err := split(r, rng, paperBits, ops, periods)
-		if err != nil {
-			return nil, err
-		}
+		p := split(r, rng, paperBits, ops, periods)
 		points = append(points, p)
 	}
-	return points, nil
+	return points
 }
 
 // column picks one number of each point.
@@ -126,12 +111,9 @@ func splitTable(points []splitPoint) table {
 }
 
 // figure8 compares the simple check (Eq. 2) with the optimised one (Algorithm 2).
-func figure8(r *run) (result, error) {
+func figure8(r *run) result {
 	rng := rand.New(rand.NewPCG(r.seed, 8))
-	points, err := splitByOps(r, rng, asPrinted)
-	if err != nil {
-		return result{}, err
-	}
+	points := splitByOps(r, rng, asPrinted)
 	x := column(points, func(p splitPoint) float64 { return float64(p.ops) })
 	y := func(of func(p splitPoint) float64) []float64 { return column(points, of) }
 	res := result{tables: []table{splitTable(points)}, panels: []chart.Panel{{
@@ -157,5 +139,5 @@ func figure8(r *run) (result, error) {
 			}
 		}
 	}
-	return res, nil
+	return res
 }

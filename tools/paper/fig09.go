@@ -8,16 +8,10 @@ import (
 
 // figure9 shows the experiment of Fig. 8 as a gain over the simple check, and what is left of
 // the gain in steady state.
-func figure9(r *run) (result, error) {
+func figure9(r *run) result {
 	rng := rand.New(rand.NewPCG(r.seed, 9))
-	printed, err := splitByOps(r, rng, asPrinted)
-	if err != nil {
-		return result{}, err
-	}
-	later, err := splitByOps(r, rng, steady)
-	if err != nil {
-		return result{}, err
-	}
+	printed := splitByOps(r, rng, asPrinted)
+	later := splitByOps(r, rng, steady)
 	x := column(printed, func(p splitPoint) float64 { return float64(p.ops) })
 	model := func(p splitPoint) float64 { return p.simpleModel / p.optimisedModel }
 	got := func(p splitPoint) float64 { return p.simple.value() / p.optimised.value() }
@@ -50,5 +44,5 @@ func figure9(r *run) (result, error) {
 			chart.Dots("printed in the paper: 91% fewer", chart.Black, []float64{splitOps}, []float64{1 / (1 - 0.91)}),
 		},
 	}}
-	return res, nil
+	return res
 }

@@ -24,38 +24,25 @@ var ramp = workload{end: 320_000, rate: func(ms int64) float64 {
 
 // figure12 varies the number of constituents. It is sampled at the end of each period, where
 // the filters are fullest.
-func figure12(r *run) (result, error) {
+func figure12(r *run) result {
 	rng := rand.New(rand.NewPCG(r.seed, 12))
 	n := pick(r, fleetSize, 4)
 	p := plan{every: rampPeriod, probeEvery: 1, want: probeHits, limit: pick(r, 1_000_000, 10_000)}
 	var theirs [2]sampled
 	var independent [2][]float64 // Eq. 3 as printed
 	for i, filters := range []int{3, many} {
-		f, err := newFleet(n, paperBits, filters-2, rampPeriod)
-		if err != nil {
-			return result{}, err
-		}
+		f := newFleet(n, paperBits, filters-2, rampPeriod)
 		theirs[i] = sampled{}
-		err = ramp.drive(f, rng, n, f.insert, p.every, func(now int64) error {
+		ramp.drive(f, rng, n, f.insert, p.every, func(now int64) {
 			theirs[i].add(f, rng, n, p, now)
 			independent[i] = append(independent[i], reference.FPPOptimizedIndependent(f[0].added, paperBits, paperHashes))
-			return nil
 		})
-		if err != nil {
-			return result{}, err
-		}
 	}
 	// What 24 filters guarantee: (N+1) t = 115 s.
-	f, err := newProduct(fbf.Options{Window: (many - 1) * rampPeriod, Error: 1e-3})
-	if err != nil {
-		return result{}, err
-	}
+	f := newProduct(fbf.Options{Window: (many - 1) * rampPeriod, Error: 1e-3})
 	defer f.Release()
-	ours, err := ramp.watch(f, rng, n, p)
-	if err != nil {
-		return result{}, err
-	}
-	return rampResult(theirs, independent, ours), nil
+	ours := ramp.watch(f, rng, n, p)
+	return rampResult(theirs, independent, ours)
 }
 
 func rampResult(theirs [2]sampled, independent [2][]float64, ours sampled) result {

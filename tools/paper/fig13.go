@@ -62,10 +62,10 @@ type remembered struct {
 
 // compete runs a load through a subject that decides new or known by itself, and
 // retries a sample of the window's ids every second.
-func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) (contest, error) {
+func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) contest {
 	c := contest{shortest: s.promised() / 1000}
 	var ids []remembered
-	err := w.drive(s, rng, scale, func(h uint64, now int64) {
+	w.drive(s, rng, scale, func(h uint64, now int64) {
 		c.operations++
 		if s.contains(h) {
 			c.dismissed++
@@ -73,7 +73,7 @@ func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) (contest
 		}
 		s.insert(h, now)
 		ids = append(ids, remembered{h, now})
-	}, p.every, func(now int64) error {
+	}, p.every, func(now int64) {
 		c.add(s, rng, scale, p, now)
 		last := len(c.model) - 1
 		if c.model[last] > contestTarget {
@@ -81,7 +81,7 @@ func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) (contest
 		}
 		c.peak, c.shortest = max(c.peak, c.bytes[last]), min(c.shortest, c.promised[last])
 		if now%1000 != 0 {
-			return nil
+			return
 		}
 		for len(ids) > 0 && ids[0].at <= now-contestWindow {
 			ids = ids[1:]
@@ -92,15 +92,14 @@ func (w workload) compete(s subject, rng *rand.Rand, scale int, p plan) (contest
 				c.forgotten++
 			}
 		}
-		return nil
 	})
-	return c, err
+	return c
 }
 
 // entrant is a filter with its way to adapt.
 type entrant struct {
 	name string
-	make func(n int) (subject, error)
+	make func(n int) subject
 }
 
 // The constituents of Algorithm 3 are bounded, or it would double them into the
@@ -110,26 +109,23 @@ var algorithm3 = reference.Controller{Target: contestTarget, Filters: contestFil
 // entrants are who competes in Fig. 13. Algorithm 3 enters twice: as the paper
 // has it, and in the reading that is kindest to it.
 func entrants() []entrant {
-	published := func(gentle bool) func(n int) (subject, error) {
-		return func(n int) (subject, error) {
-			f, err := newFleet(n, paperBits, contestFilters-2, contestPeriod)
-			if err != nil {
-				return nil, err
-			}
-			return f.adaptive(algorithm3, gentle), nil
+	published := func(gentle bool) func(n int) subject {
+		return func(n int) subject {
+			f := newFleet(n, paperBits, contestFilters-2, contestPeriod)
+			return f.adaptive(algorithm3, gentle)
 		}
 	}
 	return []entrant{
 		{"Algorithm 3, deciding every second", published(false)},
 		{"Algorithm 3, deciding at each refresh", published(true)},
-		{"fbfkv", func(int) (subject, error) {
+		{"fbfkv", func(int) subject {
 			return newProduct(fbf.Options{Window: contestWindow, Error: contestTarget})
 		}},
 	}
 }
 
 // figure13 puts Algorithm 3 and our controller under the same loads.
-func figure13(r *run) (result, error) {
+func figure13(r *run) result {
 	rng := rand.New(rand.NewPCG(r.seed, 13))
 	n := pick(r, fleetSize, 4)
 	p := plan{every: 250, probeEvery: 20, want: probeHits, limit: pick(r, 500_000, 10_000)}
@@ -141,14 +137,8 @@ func figure13(r *run) (result, error) {
 			p.limit = 0 // what is not drawn need not be probed
 		}
 		for _, e := range who {
-			s, err := e.make(n)
-			if err != nil {
-				return result{}, err
-			}
-			c, err := load.compete(s, rng, n, p)
-			if err != nil {
-				return result{}, err
-			}
+			s := e.make(n)
+			c := load.compete(s, rng, n, p)
 			if i == 0 {
 				drawn = append(drawn, c)
 			}
@@ -156,7 +146,7 @@ func figure13(r *run) (result, error) {
 			summary.add(c.above, share(c.dismissed, c.operations), share(c.forgotten, c.retries), c.shortest, c.peak, c.bytes[len(c.bytes)-1])
 		}
 	}
-	return contestResult(all[0], who, drawn, summary), nil
+	return contestResult(all[0], who, drawn, summary)
 }
 
 // share is a part of a whole that may be nothing.

@@ -31,7 +31,7 @@ import (
 // figures are the figures that can be made, in the paper's order.
 var figures = []struct {
 	number int
-	make   func(*run) (result, error)
+	make   func(*run) result
 }{{8, figure8}, {9, figure9}, {12, figure12}, {13, figure13}}
 
 func main() {
@@ -61,12 +61,9 @@ func makeFigures(dir, only string, r *run, stdout io.Writer) error {
 		if only != "" && !wanted.MatchString(strconv.Itoa(f.number)) {
 			continue
 		}
-		res, err := f.make(r)
-		if err == nil {
-			err = res.write(filepath.Join(dir, fmt.Sprintf("fig%02d", f.number)))
-		}
-		if err != nil {
-			return fmt.Errorf("figure %d: %w", f.number, err)
+		res := f.make(r)
+		if err := res.write(filepath.Join(dir, fmt.Sprintf("fig%02d", f.number))); err != nil {
+			return err
 		}
 		for _, found := range res.findings {
 			summary = append(summary, []string{strconv.Itoa(f.number), found.what, found.paper,

@@ -29,39 +29,29 @@ func (s *source) next() uint64 {
 // drive runs the workload, scale times over, through a subject. Each new operation goes to
 // operation, which decides whether it is inserted. sample comes at the end of
 // each so many ms.
-func (w workload) drive(s subject, rng *rand.Rand, scale int, operation func(h uint64, now int64), every int64, sample func(now int64) error) error {
+func (w workload) drive(s subject, rng *rand.Rand, scale int, operation func(h uint64, now int64), every int64, sample func(now int64)) {
 	ids := source{rng: rng}
 	owed := 0.0
 	for now := int64(0); now < w.end; now += tickMs {
-		if err := s.tick(now); err != nil {
-			return err
-		}
+		s.tick(now)
 		for owed += float64(scale) * w.rate(now) * tickMs / 1000; owed >= 1; owed-- {
-			if err := s.room(now); err != nil {
-				return err
-			}
+			s.room(now)
 			operation(ids.next(), now)
 		}
 		if (now+tickMs)%every == 0 {
-			if err := sample(now + tickMs); err != nil {
-				return err
-			}
+			sample(now + tickMs)
 		}
 	}
-	return nil
 }
 
 // fill inserts n ids evenly over the time up to end.
-func fill(s subject, rng *rand.Rand, n int, end int64) error {
+func fill(s subject, rng *rand.Rand, n int, end int64) {
 	ids := source{rng: rng}
 	for i := range n {
 		now := int64(float64(end) * float64(i) / float64(n))
-		if err := s.tick(now); err != nil {
-			return err
-		}
+		s.tick(now)
 		s.insert(ids.next(), now)
 	}
-	return nil
 }
 
 // sampled is what was seen of a subject over time.
@@ -94,13 +84,24 @@ func (o *sampled) add(s subject, rng *rand.Rand, scale int, p plan, now int64) {
 }
 
 // watch runs a workload through a subject that inserts everything, and samples it.
-func (w workload) watch(s subject, rng *rand.Rand, scale int, p plan) (sampled, error) {
+func (w workload) watch(s subject, rng *rand.Rand, scale int, p plan) sampled {
 	var out sampled
-	err := w.drive(s, rng, scale, s.insert, p.every, func(now int64) error {
+	w.drive(s, rng, scale, s.insert, p.every, func(now int64) {
 		out.add(s, rng, scale, p, now)
-		return nil
 	})
-	return out, err
+	return out
 }
 
 func pow10(x float64) float64 { return math.Pow(10, x) }
+
+// must returns what was made. Its parameters are of this package's own: that it fails is a defect.
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

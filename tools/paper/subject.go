@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/fbfkv/fbfkv/fbf"
 	reference "github.com/fbfkv/fbfkv/fbf/paper"
 )
@@ -19,9 +17,9 @@ const (
 // subject is a filter under a workload.
 type subject interface {
 	// tick does what falls due at logged time now, before the inserts of now.
-	tick(now int64) error
+	tick(now int64)
 	// room does what must be done before one more insert.
-	room(now int64) error
+	room(now int64)
 	insert(h uint64, now int64)
 	contains(h uint64) bool
 	// promised is for how long, in ms, what is inserted now will be
@@ -44,23 +42,18 @@ type published struct {
 	adapted int64 // time of the last decision of control
 }
 
-func newPublished(bits uint64, past int, period int64) (*published, error) {
-	f, err := reference.New(bits, paperHashes, past)
-	if err != nil {
-		return nil, err
-	}
-	return &published{Filter: f, added: make([]uint64, past+2), period: period, next: period}, nil
+func newPublished(bits uint64, past int, period int64) *published {
+	f := must(reference.New(bits, paperHashes, past))
+	return &published{Filter: f, added: make([]uint64, past+2), period: period, next: period}
 }
 
 // controlEvery is how often Algorithm 3 decides, ms.
 const controlEvery = 1000
 
-func (p *published) tick(now int64) error {
+func (p *published) tick(now int64) {
 	refresh := now >= p.next
 	if p.control != nil && (refresh || !p.gentle && now >= p.adapted+controlEvery) {
-		if err := p.adapt(now); err != nil {
-			return err
-		}
+		p.adapt(now)
 	}
 	if refresh {
 		p.Refresh()
@@ -68,25 +61,21 @@ func (p *published) tick(now int64) error {
 		p.added[0] = 0
 		p.next = now + p.period
 	}
-	return nil
 }
 
 // adapt lets Algorithm 3 decide. A new period counts from the last refresh.
-func (p *published) adapt(now int64) error {
+func (p *published) adapt(now int64) {
 	p.adapted = now
 	if !p.control.Adapt(p.effective()) {
-		return nil
+		return
 	}
-	if err := p.Resize(p.control.Filters - 2); err != nil {
-		return err
-	}
+	check(p.Resize(p.control.Filters - 2))
 	for len(p.added) < p.control.Filters {
 		p.added = append(p.added, 0)
 	}
 	p.added = p.added[:p.control.Filters]
 	p.next += p.control.Period - p.period
 	p.period = p.control.Period
-	return nil
 }
 
 func (p *published) insert(h uint64) {
@@ -107,16 +96,12 @@ const fleetSize = 64
 type fleet []*published
 
 // newFleet makes n filters; n is a power of two up to fleetSize.
-func newFleet(n int, bits uint64, past int, period int64) (fleet, error) {
+func newFleet(n int, bits uint64, past int, period int64) fleet {
 	var all fleet
 	for range n {
-		f, err := newPublished(bits, past, period)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, f)
+		all = append(all, newPublished(bits, past, period))
 	}
-	return all, nil
+	return all
 }
 
 // adaptive lets each filter be resized by a copy of c.
@@ -130,16 +115,13 @@ func (f fleet) adaptive(c reference.Controller, gentle bool) fleet {
 
 func (f fleet) of(h uint64) *published { return f[h%uint64(len(f))] }
 
-func (f fleet) tick(now int64) error {
+func (f fleet) tick(now int64) {
 	for _, p := range f {
-		if err := p.tick(now); err != nil {
-			return err
-		}
+		p.tick(now)
 	}
-	return nil
 }
 
-func (f fleet) room(int64) error             { return nil }
+func (f fleet) room(int64)                   {}
 func (f fleet) insert(h uint64, _ int64)     { f.of(h).insert(h) }
 func (f fleet) contains(h uint64) bool       { return f.of(h).Contains(h) }
 func (f fleet) containsSimple(h uint64) bool { return f.of(h).ContainsSimple(h) }
@@ -173,30 +155,25 @@ func (f fleet) mean(of func(p *published) float64) float64 {
 // product is our filter with its own controller.
 type product struct{ *fbf.Filter }
 
-func newProduct(o fbf.Options) (*product, error) {
-	f, err := fbf.New(o, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &product{f}, nil
+func newProduct(o fbf.Options) *product {
+	f := must(fbf.New(o, 0))
+	return &product{f}
 }
 
-func (p *product) tick(now int64) error {
+func (p *product) tick(now int64) {
 	if !p.Due(now) {
-		return nil
+		return
 	}
 	for {
 		e, ok := p.Plan(now, func(uint64) bool { return true })
 		if !ok {
-			return nil
+			return
 		}
-		if err := p.Apply(e); err != nil {
-			return fmt.Errorf("applying %v: %w", e.Kind, err)
-		}
+		check(p.Apply(e))
 	}
 }
 
-func (p *product) room(now int64) error       { return p.tick(now) }
+func (p *product) room(now int64)             { p.tick(now) }
 func (p *product) insert(h uint64, now int64) { p.Insert(h, now) }
 func (p *product) contains(h uint64) bool     { return p.Contains(h) }
 func (p *product) promised() float64          { return float64(p.Options().Window) }
