@@ -27,11 +27,12 @@ Workloads:
 `
 
 func main() {
-	process.Main(func(ctx context.Context) error { return execute(ctx, os.Args[1:], os.Stdout) })
+	process.Main(func(ctx context.Context) { process.Check(execute(ctx, os.Args[1:], os.Stdout)) })
 }
 
 // execute is main with everything that it touches as arguments.
-func execute(ctx context.Context, args []string, out io.Writer) error {
+func execute(ctx context.Context, args []string, out io.Writer) (err error) {
+	defer process.Catch(&err)
 	run, name := measure, ""
 	if len(args) > 0 {
 		name = args[0]

@@ -12,21 +12,17 @@ import (
 
 // alternate measures every subject once per round, in turn and every other round backwards, so that what drifts on the
 // machine hits all alike. The result is indexed by subject, then round.
-func alternate(rounds, subjects int, measure func(subject int) (*Result, error)) ([][]*Result, error) {
+func alternate(rounds, subjects int, measure func(subject int) *Result) [][]*Result {
 	results := make([][]*Result, subjects)
 	for round := range rounds {
 		for i := range subjects {
 			if round%2 == 1 {
 				i = subjects - 1 - i
 			}
-			r, err := measure(i)
-			if err != nil {
-				return nil, err
-			}
-			results[i] = append(results[i], r)
+			results[i] = append(results[i], measure(i))
 		}
 	}
-	return results, nil
+	return results
 }
 
 // median is the middle of the values, or the mean of the two in the middle.
@@ -106,10 +102,7 @@ func compare(ctx context.Context, args []string, out io.Writer) error {
 	subjects := []options{o, o}
 	subjects[0].Target.URL, subjects[0].Workload = addresses[0], *workloadA
 	subjects[1].Target.URL, subjects[1].Workload = addresses[1], *workloadB
-	results, err := alternate(*rounds, 2, func(i int) (*Result, error) { return q.run(ctx, subjects[i]) })
-	if err != nil {
-		return err
-	}
+	results := alternate(*rounds, 2, func(i int) *Result { return q.run(ctx, subjects[i]) })
 	a, b := results[0], results[1]
 	fmt.Fprintf(out, "A  %s on %s\nB  %s on %s\n\n", a[0].Workload, a[0].Target, b[0].Workload, b[0].Target)
 	fmt.Fprintf(out, "%-12s %14s %14s   %s\n", "", "A", "B", "A/B (lowest to highest of a round)")

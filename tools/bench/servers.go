@@ -33,71 +33,49 @@ type measured struct {
 func (l load) where() string { return fmt.Sprint(l.server, l.mode, l.args) }
 
 // start starts the servers that some loads go to.
-func (t *table) start(ctx context.Context, r *row, loads []load) (m *measured, err error) {
-	m = &measured{t: t, row: r, servers: map[string]*process.Process{}, secure: map[string]string{}}
-	defer func() {
-		if err != nil {
-			m.close()
-		}
-	}()
+func (m *measured) start(ctx context.Context, loads []load) {
 	for _, l := range loads {
 		if m.servers[l.where()] != nil {
 			continue
 		}
-		args := append([]string{"--appendfsync", r.sync()}, l.args...)
-		if r.via == "tls" {
-			secure, err := m.tls(l.where())
-			if err != nil {
-				return m, err
-			}
-			args = append(args, secure...)
+		args := append([]string{"--appendfsync", m.row.sync()}, l.args...)
+		if m.row.via == "tls" {
+			args = append(args, m.tls(l.where())...)
 		}
-		start := func() (*process.Process, error) { return startFBFKV(ctx, t.fbfkv, l.mode, args...) }
 		if l.server == "redis" {
-			start = func() (*process.Process, error) { return process.Redis(ctx, t.redis, args...) }
-		}
-		if m.servers[l.where()], err = start(); err != nil {
-			delete(m.servers, l.where())
-			return m, err
+			m.servers[l.where()] = process.Must(process.Redis(ctx, m.t.redis, args...))
+		} else {
+			m.servers[l.where()] = startFBFKV(ctx, m.t.fbfkv, l.mode, args...)
 		}
 	}
-	return m, nil
 }
 
 // startFBFKV starts an fbfkv whose table default has a mode.
-func startFBFKV(ctx context.Context, program, mode string, args ...string) (*process.Process, error) {
-	p, err := process.FBFKV(ctx, program, args...)
-	if err != nil || mode == "" {
-		return p, err
+func startFBFKV(ctx context.Context, program, mode string, args ...string) *process.Process {
+	p := process.Must(process.FBFKV(ctx, program, args...))
+	if mode != "" {
+		do(ctx, p, "CTABLE", "ALTER", "default", "MODE", mode)
 	}
-	if err := do(ctx, p, "CTABLE", "ALTER", "default", "MODE", mode); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
+	return p
 }
 
 // tls returns the arguments of a server with a certificate, which is that of Go's test servers.
-func (m *measured) tls(where string) ([]string, error) {
+func (m *measured) tls(where string) []string {
 	if m.dir == "" {
-		dir, err := os.MkdirTemp("", "fbfkv-measured-")
-		if err != nil {
-			return nil, err
-		}
-		m.dir = dir
+		m.dir = process.Must(os.MkdirTemp("", "fbfkv-measured-"))
 	}
 	s := httptest.NewTLSServer(nil)
 	s.Close()
-	key, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
-	write := func(name, kind string, der []byte) {
-		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-		err = errors.Join(err, os.WriteFile(filepath.Join(m.dir, name), text, 0o600))
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(m.dir, name)
+		process.Check(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
 	}
-	write("cert.pem", "CERTIFICATE", s.Certificate().Raw)
-	write("key.pem", "PRIVATE KEY", key)
-	port, portErr := process.FreePort()
-	m.secure[where] = port
-	return []string{"--tls-port", port, "--tls-auth-clients", "no", "--tls-cert-file", filepath.Join(m.dir, "cert.pem"),
-		"--tls-key-file", filepath.Join(m.dir, "key.pem"), "--tls-ca-cert-file", filepath.Join(m.dir, "cert.pem")}, errors.Join(err, portErr)
+	cert := write("cert.pem", "CERTIFICATE", s.Certificate().Raw)
+	key := write("key.pem", "PRIVATE KEY", process.Must(x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)))
+	m.secure[where] = process.Must(process.FreePort())
+	return []string{"--tls-port", m.secure[where], "--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-ca-cert-file", cert}
 }
 
 // close ends the servers and removes what they wrote. What is left behind for want of
@@ -112,23 +90,19 @@ func (m *measured) close() {
 }
 
 // measure sends one load, while the other servers stand still.
-func (m *measured) measure(ctx context.Context, l load) (*Result, error) {
+func (m *measured) measure(ctx context.Context, l load) *Result {
 	own := m.servers[l.where()]
 	for _, p := range m.servers {
 		if p != own {
-			if err := p.Pause(); err != nil {
-				return nil, err
-			}
+			process.Check(p.Pause())
 			defer p.Resume()
 		}
 	}
 	if l.counters > 0 && !slices.ContainsFunc(m.filled, l.same) {
 		m.filled = append(m.filled, l)
-		if err := m.t.fill(ctx, own, l); err != nil {
-			return nil, err
-		}
+		m.t.fill(ctx, own, l)
 	}
-	return takeQuiet(ctx, &m.t.quiet, func() (*Result, error) {
+	return takeQuiet(ctx, &m.t.quiet, func() *Result {
 		if m.row.via != "" {
 			return m.redisBenchmark(ctx, own, l)
 		}
@@ -136,20 +110,16 @@ func (m *measured) measure(ctx context.Context, l load) (*Result, error) {
 	})
 }
 
-// fillPipeline is how deep the pipelines are that make every counter.
-const fillPipeline = 256
-
 // fill makes every counter of a load with one operation.
-func (t *table) fill(ctx context.Context, p *process.Process, l load) error {
+func (t *table) fill(ctx context.Context, p *process.Process, l load) {
 	n := min(l.counters, t.ids)
-	o := t.options(p, cincrby(fillPipeline))
+	o := t.options(p, cincrby(256))
 	o.Warmup, o.Duration, o.Count, o.Keys = 0, 0, n, fmt.Sprintf("sequence:%d", n)
-	_, err := runClean(ctx, o)
-	return err
+	process.Must(runClean(ctx, o))
 }
 
 // redisBenchmark has redis-benchmark send a load for about some seconds. The ids are three numbers each, drawn from 10,000.
-func (m *measured) redisBenchmark(ctx context.Context, p *process.Process, l load) (*Result, error) {
+func (m *measured) redisBenchmark(ctx context.Context, p *process.Process, l load) *Result {
 	_, port, _ := strings.Cut(p.Address, ":")
 	args := []string{"-c", "50", "-P", strconv.Itoa(l.pipeline), "-r", "10000", "--csv", "-h", "127.0.0.1"}
 	if m.row.via == "tls" {
@@ -164,39 +134,34 @@ func (m *measured) redisBenchmark(ctx context.Context, p *process.Process, l loa
 	}
 	stolen := watchSteal()
 	out, err := exec.CommandContext(ctx, "redis-benchmark", args...).Output()
-	if err != nil {
-		return nil, fmt.Errorf("redis-benchmark: %w: %s", err, out)
-	}
-	lines, err := csv.NewReader(strings.NewReader(string(out))).ReadAll()
-	if err != nil || len(lines) < 2 || len(lines[1]) < 7 {
-		return nil, fmt.Errorf("redis-benchmark printed no figures: %w: %s", err, out)
+	lines, csvErr := csv.NewReader(strings.NewReader(string(out))).ReadAll()
+	if err = errors.Join(err, csvErr); err != nil || len(lines) < 2 || len(lines[1]) < 7 {
+		process.Check(fmt.Errorf("redis-benchmark printed no figures: %w: %s", err, out))
 	}
 	r := &Result{Workload: l.workload, Target: p.Address, Pipeline: l.pipeline, Steal: stolen()}
-	r.Throughput, err = strconv.ParseFloat(lines[1][1], 64)
-	return r, err
+	r.Throughput = process.Must(strconv.ParseFloat(lines[1][1], 64))
+	return r
 }
 
 // do sends one command.
-func do(ctx context.Context, p *process.Process, args ...any) error {
-	c := clientOf(p)
+func do(ctx context.Context, p *process.Process, args ...any) any {
+	t := Target{URL: p.Address}
+	process.Check(t.resolve())
+	c := t.client()
 	defer c.Close()
-	if err := c.Do(ctx, args...).Err(); err != nil {
-		return fmt.Errorf("%s: %v: %w", p.Name, args, err)
+	v, err := c.Do(ctx, args...).Result()
+	if err != nil {
+		process.Check(fmt.Errorf("%s: %v: %w", p.Name, args, err))
 	}
-	return nil
+	return v
 }
 
 // info returns a figure of INFO.
-func info(ctx context.Context, p *process.Process, name string) (float64, error) {
-	c := clientOf(p)
-	defer c.Close()
-	text, err := c.Info(ctx, "everything").Result()
-	if err != nil {
-		return 0, err
-	}
+func info(ctx context.Context, p *process.Process, name string) float64 {
+	text := fmt.Sprint(do(ctx, p, "INFO", "everything"))
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `:([0-9.]+)`).FindStringSubmatch(text)
 	if m == nil {
-		return 0, fmt.Errorf("INFO of %s has no %s", p.Name, name)
+		process.Check(fmt.Errorf("INFO of %s has no %s", p.Name, name))
 	}
-	return strconv.ParseFloat(m[1], 64)
+	return process.Must(strconv.ParseFloat(m[1], 64))
 }

@@ -45,46 +45,33 @@ func (q *quiet) addFlags(f *flag.FlagSet) {
 // another's work or a quota that is used up, often lasts for seconds.
 const pause = 2 * time.Second
 
-// wait waits before a retry, as long as patience lasts.
-func (q *quiet) wait(ctx context.Context, retry int) error {
-	d := min(time.Duration(retry)*pause, q.patience)
-	q.patience -= d
-	process.Sleep(ctx, d)
-	return ctx.Err()
-}
-
-// takeQuiet measures, and measures again while it was disturbed. It returns the least
-// disturbed measurement.
-func takeQuiet[T disturbed](ctx context.Context, q *quiet, measure func() (T, error)) (best T, err error) {
+// takeQuiet measures, and measures again while it was disturbed. It returns the least disturbed measurement.
+func takeQuiet[T disturbed](ctx context.Context, q *quiet, measure func() T) (best T) {
 	q.taken++
 	least := 2.0
 	for try := range 1 + q.retries {
-		if try > 0 {
-			if err := q.wait(ctx, try); err != nil {
-				return best, err
-			}
-		}
-		m, err := measure()
-		if err != nil {
-			return best, err
-		}
+		d := min(time.Duration(try)*pause, q.patience)
+		q.patience -= d
+		process.Sleep(ctx, d)
+		process.Check(ctx.Err())
+		m := measure()
 		if steal := m.stolen(); steal < least {
 			best, least = m, steal
 		}
 		if least <= q.maxSteal {
-			return best, nil
+			return best
 		}
 		if try == 0 && q.retries > 0 {
 			q.repeated++
 		}
 	}
 	q.loud++
-	return best, nil
+	return best
 }
 
 // run runs a load.
-func (q *quiet) run(ctx context.Context, o options) (*Result, error) {
-	return takeQuiet(ctx, q, func() (*Result, error) { return runClean(ctx, o) })
+func (q *quiet) run(ctx context.Context, o options) *Result {
+	return takeQuiet(ctx, q, func() *Result { return process.Must(runClean(ctx, o)) })
 }
 
 // runClean runs a load; error replies are an error.

@@ -144,9 +144,11 @@ func (t *table) options(p *process.Process, l load) options {
 }
 
 // measureGroup measures the rows of one group.
-func (t *table) measureGroup(ctx context.Context, name string, group []*row) error {
+func (t *table) measureGroup(ctx context.Context, name string, group []*row) (err error) {
+	defer process.Catch(&err)
 	if special := group[0].measure; special != nil {
-		return special.run(t, ctx, group)
+		special.run(t, ctx, group)
+		return nil
 	}
 	var loads []load
 	for _, r := range group {
@@ -156,17 +158,10 @@ func (t *table) measureGroup(ctx context.Context, name string, group []*row) err
 			}
 		}
 	}
-	m, err := t.start(ctx, group[0], loads)
-	if err != nil {
-		return err
-	}
+	m := &measured{t: t, row: group[0], servers: map[string]*process.Process{}, secure: map[string]string{}}
 	defer m.close()
-	results, err := alternate(t.rounds, len(loads), func(i int) (*Result, error) {
-		return m.measure(ctx, loads[i])
-	})
-	if err != nil {
-		return err
-	}
+	m.start(ctx, loads)
+	results := alternate(t.rounds, len(loads), func(i int) *Result { return m.measure(ctx, loads[i]) })
 	of := func(l load) []*Result { return results[slices.IndexFunc(loads, l.same)] }
 	for i, l := range loads {
 		for round, r := range results[i] {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -25,71 +24,52 @@ end
 return tonumber(redis.call('GET', KEYS[1]) or 0)`
 
 // fbfkvCluster starts shards of three nodes of an fbfkv; one is asked without a map of slots.
-func (o *options) fbfkvCluster(shards int) func(ctx context.Context) (*servers, error) {
-	return func(ctx context.Context) (*servers, error) {
-		s := &servers{increment: cincrby}
-		if shards > 1 {
+func (o *options) fbfkvCluster(shards int) func(ctx context.Context, s *servers) {
+	return func(ctx context.Context, s *servers) {
+		if s.increment = cincrby; shards > 1 {
 			s.shards = shards
 		}
-		all, err := process.Cluster(ctx, o.fbfkv, shards, 3, 0)
-		for _, p := range all {
+		for _, p := range process.Must(process.Cluster(ctx, o.fbfkv, shards, 3, 0)) {
 			s.add(p)
 		}
-		return s.ready(ctx, err)
 	}
 }
 
 // redisCluster starts a Redis Cluster of as many masters, each with two replicas. A replica takes over whatever its
 // age: as it comes, Redis would leave a shard without a master whose replicas had been started again without it. And it
 // stays in its shard, so that all have two.
-func (o *options) redisCluster(shards int, increment func(key string) []any) func(ctx context.Context) (*servers, error) {
-	return func(ctx context.Context) (*servers, error) {
-		s := &servers{increment: increment, shards: shards}
+func (o *options) redisCluster(shards int, increment func(key string) []any) func(ctx context.Context, s *servers) {
+	return func(ctx context.Context, s *servers) {
+		s.increment, s.shards = increment, shards
 		args := []string{"--cluster", "create"}
 		for range 3 * shards {
-			port, err := process.FreePort()
-			if err != nil {
-				return s.ready(ctx, err)
-			}
-			p, err := process.Redis(ctx, o.redis, "--appendfsync", "always", "--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes",
-				"--cluster-port", port, "--cluster-node-timeout", fmt.Sprint(patience.Milliseconds()), "--cluster-replica-validity-factor", "0",
-				"--cluster-allow-replica-migration", "no")
-			if err != nil {
-				return s.ready(ctx, err)
-			}
-			s.add(p)
-			args = append(args, p.Address)
+			s.add(process.Must(process.Redis(ctx, o.redis, "--appendfsync", "always", "--repl-diskless-sync-delay", "0",
+				"--cluster-enabled", "yes", "--cluster-port", process.Must(process.FreePort()),
+				"--cluster-node-timeout", fmt.Sprint(patience.Milliseconds()), "--cluster-replica-validity-factor", "0",
+				"--cluster-allow-replica-migration", "no")))
+			args = append(args, s.all[len(s.all)-1].Address)
 		}
-		out, err := exec.CommandContext(ctx, o.cli, append(args, "--cluster-replicas", "2", "--cluster-yes")...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
+		args = append(args, "--cluster-replicas", "2", "--cluster-yes")
+		if out, err := exec.CommandContext(ctx, o.cli, args...).CombinedOutput(); err != nil {
+			process.Check(fmt.Errorf("%w: %s", err, out))
 		}
-		return s.ready(ctx, err)
 	}
 }
 
-// ready waits until all is well, and learns who leads what. It ends the servers if they could not be started.
-func (s *servers) ready(ctx context.Context, err error) (*servers, error) {
-	if err == nil {
-		_, err = s.settled(ctx)
+// ready waits until all is well, and learns who leads what.
+func (s *servers) ready(ctx context.Context) {
+	s.settled(ctx)
+	if s.shards == 0 {
+		return
 	}
-	if err == nil && s.shards > 0 {
-		asked := s.clients[0].Pipeline()
-		for tag := range tags {
-			asked.ClusterKeySlot(ctx, fmt.Sprint(tag))
-		}
-		var answers []redis.Cmder
-		answers, err = asked.Exec(ctx)
-		for tag, a := range answers {
-			s.slots[tag] = a.(*redis.IntCmd).Val()
-		}
-		err = errors.Join(err, s.learn(ctx, 0))
+	asked := s.clients[0].Pipeline()
+	for tag := range tags {
+		asked.ClusterKeySlot(ctx, fmt.Sprint(tag))
 	}
-	if err != nil {
-		s.close()
-		return nil, err
+	for tag, a := range process.Must(asked.Exec(ctx)) {
+		s.slots[tag] = a.(*redis.IntCmd).Val()
 	}
-	return s, nil
+	process.Check(s.learn(ctx, 0))
 }
 
 // clusterAgrees tells whether each node of a cluster finds it well, and knows who leads what.

@@ -10,19 +10,16 @@ import (
 	"strings"
 
 	"github.com/fbfkv/fbfkv/tools/chart"
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // compareClusters is the paper's Fig. 14 with nodes that are lost.
-func (o *options) compareClusters(ctx context.Context, kinds []fault) error {
+func (o *options) compareClusters(ctx context.Context, kinds []fault) {
 	var subjects []subject
 	var trials []trial
 	for _, s := range []subject{{"fbfkv, CINCRBY", o.fbfkvCluster(3)}, {"Redis Cluster, INCR", o.redisCluster(3, incr)},
 		{"Redis Cluster, script with ids", o.redisCluster(3, lua)}} {
-		t, err := o.try(ctx, kinds, s)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		subjects, trials = append(subjects, s), append(trials, t)
+		subjects, trials = append(subjects, s), append(trials, o.try(ctx, kinds, s))
 	}
 	fmt.Print(heading)
 	for kind, f := range kinds {
@@ -36,10 +33,9 @@ func (o *options) compareClusters(ctx context.Context, kinds []fault) error {
 	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
 		fmt.Printf("\nLoad average at the end: %.14s\n", b)
 	}
-	if o.plot == "" {
-		return nil
+	if o.plot != "" {
+		process.Check(plotErrors(o.plot, subjects, trials))
 	}
-	return plotErrors(o.plot, subjects, trials)
 }
 
 // all is a line of the table for all faults together.

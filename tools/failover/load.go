@@ -162,7 +162,7 @@ func count(value string) (int, error) {
 
 // compare asks for the counters of all operations that were acknowledged, and returns these in their order. The
 // clients have ended.
-func (l *load) compare(ctx context.Context, s *servers) (all []answer, err error) {
+func (l *load) compare(ctx context.Context, s *servers) (all []answer) {
 	const most = 4800 // keys at once
 	for c, answers := range l.clients {
 		for first := 0; first < len(answers); first += most {
@@ -171,14 +171,12 @@ func (l *load) compare(ctx context.Context, s *servers) (all []answer, err error
 			for end := time.Now().Add(startTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; process.Sleep(ctx, 50*time.Millisecond) {
 				err = s.counted(ctx, c, first, part) // a server may be busy
 			}
-			if err != nil {
-				return nil, err
-			}
+			process.Check(err)
 			all = append(all, part...)
 		}
 	}
 	slices.SortFunc(all, func(a, b answer) int { return a.at.Compare(b.at) })
-	return all, nil
+	return all
 }
 
 // counted notes what the counters of a client's operations hold, from the first on.

@@ -52,39 +52,29 @@ func main() {
 	flag.IntVar(&o.deaths, "deaths", 10, "how often there is each fault")
 	match := flag.String("run", "", "only faults whose name matches this regular expression")
 	flag.Parse()
-	process.Main(func(ctx context.Context) error { return o.run(ctx, *match) })
+	process.Main(func(ctx context.Context) { o.run(ctx, *match) })
 }
 
-func (o *options) run(ctx context.Context, match string) error {
-	wanted, err := regexp.Compile(match)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(process.Find("-fbfkv", o.fbfkv), process.Find("-redis-server", o.redis)); err != nil {
-		return err
-	}
+func (o *options) run(ctx context.Context, match string) {
+	wanted := process.Must(regexp.Compile(match))
+	process.Check(errors.Join(process.Find("-fbfkv", o.fbfkv), process.Find("-redis-server", o.redis)))
 	chosen := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !wanted.MatchString(f.name) })
 	if o.clusters {
-		return o.compareClusters(ctx, chosen)
+		o.compareClusters(ctx, chosen)
+		return
 	}
 	fmt.Print(heading)
 	var drawn []curve
 	for _, f := range chosen {
 		for _, s := range []subject{{"fbfkv", o.fbfkvCluster(1)}, {"Redis", o.sentinels()},
 			{"Redis, min-replicas-to-write 1", o.sentinels("--min-replicas-to-write", "1")}} {
-			t, err := o.try(ctx, []fault{f}, s)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", s.name, f.name, err)
-			}
+			t := o.try(ctx, []fault{f}, s)
 			fmt.Print(t.row(0, f, s))
 			if drawn = append(drawn, curve{s.name, t.first}); o.plot != "" && len(drawn) == 2 { // of the first fault
-				if err := plotDeath(o.plot, drawn); err != nil {
-					return err
-				}
+				process.Check(plotDeath(o.plot, drawn))
 			}
 		}
 	}
-	return ctx.Err()
 }
 
 const heading = "| fault | servers | times | longest time without an answer: median | worst | acknowledged | sent again | lost | counted twice |\n" +
@@ -93,41 +83,35 @@ const heading = "| fault | servers | times | longest time without an answer: med
 // subject starts servers to be tried.
 type subject struct {
 	name  string
-	start func(context.Context) (*servers, error)
+	start func(context.Context, *servers)
 }
 
 // fault is one way in which a leader goes.
 type fault struct {
 	name string
 	down bool // behind it the leader is to be started again
-	make func(ctx context.Context, s *servers, g group) error
+	make func(ctx context.Context, s *servers, g group)
 }
 
 var faults = []fault{
-	{"the leader is killed", true, func(_ context.Context, s *servers, g group) error {
-		s.all[g.leader].Kill()
-		return nil
+	{"the leader is killed", true, func(_ context.Context, s *servers, g group) { s.all[g.leader].Kill() }},
+	{"the leader is stopped (SIGTERM)", true, func(ctx context.Context, s *servers, g group) {
+		process.Check(s.all[g.leader].Stop(ctx))
 	}},
-	{"the leader is stopped (SIGTERM)", true, func(ctx context.Context, s *servers, g group) error { return s.all[g.leader].Stop(ctx) }},
-	{"the leader stands still for 1.2 s (SIGSTOP)", false, func(ctx context.Context, s *servers, g group) error {
-		if err := s.all[g.leader].Pause(); err != nil {
-			return err
-		}
+	{"the leader stands still for 1.2 s (SIGSTOP)", false, func(ctx context.Context, s *servers, g group) {
+		process.Check(s.all[g.leader].Pause())
 		process.Sleep(ctx, patience*6/5)
-		return s.all[g.leader].Resume()
+		process.Check(s.all[g.leader].Resume())
 	}},
-	{"the followers are killed, 1 s later the leader; the followers start again", true, func(ctx context.Context, s *servers, g group) error {
+	{"the followers are killed, 1 s later the leader; the followers start again", true, func(ctx context.Context, s *servers, g group) {
 		for _, i := range g.followers {
 			s.all[i].Kill()
 		}
 		process.Sleep(ctx, time.Second)
 		s.all[g.leader].Kill()
 		for _, i := range g.followers {
-			if err := s.all[i].Run(ctx); err != nil {
-				return err
-			}
+			process.Check(s.all[i].Run(ctx))
 		}
-		return nil
 	}},
 }
 
@@ -157,65 +141,48 @@ func (t *trial) row(kind int, f fault, s subject) string {
 }
 
 // try has each kind of fault some times, on one group of servers after the other.
-func (o *options) try(ctx context.Context, kinds []fault, of subject) (t trial, err error) {
+func (o *options) try(ctx context.Context, kinds []fault, of subject) (t trial) {
 	redis.SetLogger(quiet{}) // that a server is gone is no news here
-	s, err := of.start(ctx)
-	if err != nil {
-		return t, err
-	}
+	s := new(servers)
 	defer s.close()
+	of.start(ctx, s)
+	s.ready(ctx)
 	t = trial{kinds: make([]sums, len(kinds)), gaps: make([][]time.Duration, len(kinds)), began: time.Now()}
 	l := startLoad(ctx, s)
 	defer l.halt()
 	for n := range o.deaths * len(kinds) {
 		kind := n % len(kinds)
-		if err := o.fault(ctx, s, l, &t, kinds[kind], kind); err != nil {
-			return t, err
-		}
+		o.fault(ctx, s, l, &t, kinds[kind], kind)
 		fmt.Fprintf(os.Stderr, "%s, fault %d of %d, %s: %.2f s\n", of.name, n+1, o.deaths*len(kinds), kinds[kind].name, t.gaps[kind][n/len(kinds)].Seconds())
 	}
-	if _, err := s.settled(ctx); err != nil {
-		return t, err
-	}
+	s.settled(ctx)
 	l.halt()
 	for _, gaps := range t.gaps {
 		slices.Sort(gaps)
 	}
-	if t.answers, err = l.compare(ctx, s); err != nil {
-		return t, err
-	}
+	t.answers = l.compare(ctx, s)
 	t.sort()
-	return t, ctx.Err()
+	return t
 }
 
 // fault has one fault, and awaits that clients are served again before what is down is started.
-func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fault, kind int) error {
-	if _, err := s.settled(ctx); err != nil {
-		return err
-	}
+func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fault, kind int) {
+	s.settled(ctx)
 	process.Sleep(ctx, quietTime)
-	groups, err := s.settled(ctx)
-	if err != nil {
-		return err
-	}
+	groups := s.settled(ctx)
 	g := groups[len(t.faults)%len(groups)]
 	began := time.Now()
 	t.faults = append(t.faults, began)
-	if err := f.make(ctx, s, g); err != nil {
-		return err
-	}
-	if err := l.awaitService(ctx); err != nil {
-		return err
-	}
+	f.make(ctx, s, g)
+	process.Check(l.awaitService(ctx))
 	process.Sleep(ctx, time.Until(began.Add(drawnTime)))
 	t.gaps[kind] = append(t.gaps[kind], l.gap(began, time.Now()))
 	if t.first == nil {
 		t.first = l.since(began)
 	}
 	if f.down {
-		return s.all[g.leader].Run(ctx)
+		process.Check(s.all[g.leader].Run(ctx))
 	}
-	return nil
 }
 
 // sort adds each operation to those of the last fault that began before it was answered, or a second after: what

@@ -180,13 +180,14 @@ type group struct {
 
 // settled waits until as many lead as should, the others follow them with all that they have, and the sentinels or the
 // nodes of a cluster find that everybody is well.
-func (s *servers) settled(ctx context.Context) (groups []group, err error) {
+func (s *servers) settled(ctx context.Context) []group {
 	for end := time.Now().Add(startTime); ; process.Sleep(ctx, 50*time.Millisecond) {
-		if groups, err = s.look(ctx); err == nil {
-			return groups, nil
+		groups, err := s.look(ctx)
+		if err == nil {
+			return groups
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return nil, errors.Join(err, ctx.Err())
+			process.Check(errors.Join(err, ctx.Err()))
 		}
 	}
 }
@@ -265,67 +266,35 @@ func fields(reply []any) map[string]string {
 	return of
 }
 
-// sentinels starts a redis-server with two replicas, and three sentinels.
-func (o *options) sentinels(more ...string) func(ctx context.Context) (*servers, error) {
-	return func(ctx context.Context) (s *servers, err error) {
-		s = &servers{increment: incr}
-		defer func() {
-			if err != nil {
-				s.close()
-			}
-		}()
+// sentinels starts a redis-server with two replicas, and three sentinels. A sentinel finds a server down after the same time
+// as an fbfkv does.
+func (o *options) sentinels(more ...string) func(ctx context.Context, s *servers) {
+	return func(ctx context.Context, s *servers) {
+		s.increment = incr
 		var host, port string
 		for i := range 3 {
 			// A replica need not wait for others before it is sent what it lacks.
-			p, err := process.Redis(ctx, o.redis, append([]string{"--appendfsync", "always", "--repl-diskless-sync-delay", "0"}, more...)...)
-			if err != nil {
-				return s, err
-			}
-			s.add(p)
+			args := append([]string{"--appendfsync", "always", "--repl-diskless-sync-delay", "0"}, more...)
+			s.add(process.Must(process.Redis(ctx, o.redis, args...)))
 			if i == 0 {
-				host, port, _ = net.SplitHostPort(p.Address)
+				host, port, _ = net.SplitHostPort(s.all[0].Address)
 				continue
 			}
-			if err := s.clients[i].Do(ctx, "REPLICAOF", host, port).Err(); err != nil {
-				return s, err
-			}
-			if err := s.clients[i].Do(ctx, "CONFIG", "REWRITE").Err(); err != nil { // a sentinel does both, too
-				return s, err
-			}
+			process.Check(s.clients[i].Do(ctx, "REPLICAOF", host, port).Err())
+			process.Check(s.clients[i].Do(ctx, "CONFIG", "REWRITE").Err()) // a sentinel does both, too
 		}
-		if s.dir, err = os.MkdirTemp("", "fbfkv-sentinels-"); err != nil {
-			return s, err
-		}
+		s.dir = process.Must(os.MkdirTemp("", "fbfkv-sentinels-"))
 		for i := range 3 {
-			if err := s.addSentinel(o.redis, fmt.Sprintf("%s/%d", s.dir, i), host, port); err != nil {
-				return s, err
-			}
+			own, dir := process.Must(process.FreePort()), fmt.Sprintf("%s/%d", s.dir, i)
+			process.Check(os.Mkdir(dir, 0o700))
+			text := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor m %s %s 2\nsentinel down-after-milliseconds "+
+				"m 1000\nsentinel failover-timeout m 5000\nsentinel parallel-syncs m 1\n", own, dir, host, port)
+			process.Check(os.WriteFile(dir+"/sentinel.conf", []byte(text), 0o600))
+			c := exec.Command(o.redis, dir+"/sentinel.conf", "--sentinel")
+			process.Check(c.Start())
+			s.watch = append(s.watch, c)
+			s.ask = append(s.ask, redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + own, MaxRetries: -1, ReadTimeout: patience,
+				DisableIdentity: true, Protocol: 2}))
 		}
-		_, err = s.settled(ctx)
-		return s, err
 	}
-}
-
-// addSentinel starts a sentinel with a directory of its own. It finds a server down after the same
-// time as an fbfkv does.
-func (s *servers) addSentinel(program, dir, host, port string) error {
-	own, err := process.FreePort()
-	if err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor m %s %s 2\nsentinel down-after-milliseconds m 1000\n"+
-		"sentinel failover-timeout m 5000\nsentinel parallel-syncs m 1\n", own, dir, host, port)
-	if err := os.WriteFile(dir+"/sentinel.conf", []byte(text), 0o600); err != nil {
-		return err
-	}
-	c := exec.Command(program, dir+"/sentinel.conf", "--sentinel")
-	if err := c.Start(); err != nil {
-		return err
-	}
-	s.watch = append(s.watch, c)
-	s.ask = append(s.ask, redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + own, MaxRetries: -1, ReadTimeout: patience, DisableIdentity: true, Protocol: 2}))
-	return nil
 }

@@ -236,10 +236,41 @@ func (p *Process) CPU() (seconds float64) {
 	return seconds
 }
 
+// failure is what Check panics with.
+type failure struct{ error }
+
+// Check ends a measurement with an error, if there is one: nothing can be mended. Catch or Main take it.
+func Check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Must is Check for what is made.
+func Must[T any](v T, err error) T {
+	Check(err)
+	return v
+}
+
+// Catch, deferred, returns the error that ended a measurement.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		*err = r.error
+	default:
+		panic(r)
+	}
+}
+
 // Main runs a command until it is over or interrupted, and ends the program with what was wrong.
-func Main(run func(ctx context.Context) error) {
+func Main(run func(ctx context.Context)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
+	err := func() (err error) {
+		defer Catch(&err)
+		run(ctx)
+		return nil
+	}()
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}

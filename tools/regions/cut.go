@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/fbfkv/fbfkv/tools/chart"
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // twinsPerMille is how many of the operations of a cut are sent to both sides: what their clients retried elsewhere.
@@ -44,11 +45,9 @@ type sample struct {
 }
 
 // drawCut cuts the link between two regions that go on counting, and draws how they come together again.
-func (w *world) drawCut(ctx context.Context) error {
+func (w *world) drawCut(ctx context.Context) {
 	a, b := w.all[0], w.all[1]
-	if err := w.all[2].do(ctx, "REGION", "PAUSE", "a"); err != nil { // it would have to be cut off, too
-		return err
-	}
+	w.all[2].do(ctx, "REGION", "PAUSE", "a") // it would have to be cut off, too
 	loading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var t twins
@@ -62,42 +61,36 @@ func (w *world) drawCut(ctx context.Context) error {
 	from, healed := time.Now().Add(lead), time.Now().Add(lead+w.o.cut)
 	end, down := healed.Add(w.o.cut/2), false
 	var all []sample
-	first, err := takenBack(ctx, a, b)
-	for ; err == nil && time.Now().Before(end); time.Sleep(w.o.cut / 300) {
+	first := takenBack(ctx, a, b)
+	for ; time.Now().Before(end); time.Sleep(w.o.cut / 300) {
 		if is := time.Now().After(from) && time.Now().Before(healed); is != down {
 			down = is
 			a.proxy.cut(down)
 			b.proxy.cut(down)
 			if !down {
-				err = errors.Join(a.do(ctx, "REGION", "RESUME", "b"), b.do(ctx, "REGION", "RESUME", "a"))
+				a.do(ctx, "REGION", "RESUME", "b")
+				b.do(ctx, "REGION", "RESUME", "a")
 			}
 		}
 		now := sample{seconds: time.Since(from).Seconds()}
-		var back [2]float64
-		if back, err = takenBack(ctx, a, b); err != nil {
-			break
-		}
+		back := takenBack(ctx, a, b)
 		for i, s := range []*server{a, b} {
-			p, failed := s.peer(ctx, []string{"b", "a"}[i])
-			err = errors.Join(err, failed)
+			p := s.peer(ctx, []string{"b", "a"}[i])
 			now.lag[i], now.takenBack[i] = float64(p.LagMs)/1000, back[i]-first[i]
 		}
 		all = append(all, now)
 	}
 	cancel()
-	if err = errors.Join(err, <-failed, <-failed); err != nil {
-		return err
-	}
+	process.Check(errors.Join(<-failed, <-failed))
 	line("after the cut, lag below 1 s in:", fmt.Sprintf("%.1f s", recovered(all, w.o.cut.Seconds())))
-	return w.draw(all)
+	process.Check(w.draw(all))
 }
 
-func takenBack(ctx context.Context, all ...*server) (n [2]float64, err error) {
+func takenBack(ctx context.Context, all ...*server) (n [2]float64) {
 	for i, s := range all {
-		st, failed := s.state(ctx)
-		n[i], err = float64(st.Operations.TakenBack), errors.Join(err, failed)
+		n[i] = float64(s.state(ctx).Operations.TakenBack)
 	}
-	return n, err
+	return n
 }
 
 // recovered is when both regions lag less than a second again, seconds after the cut.

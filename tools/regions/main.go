@@ -11,9 +11,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -42,26 +42,19 @@ func main() {
 	process.Main(o.run)
 }
 
-func (o *options) run(ctx context.Context) (err error) {
-	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
-		return err
+func (o *options) run(ctx context.Context) {
+	process.Check(process.Find("-fbfkv", o.fbfkv))
+	alone := o.start(ctx, "alone")
+	defer alone.close()
+	plain := o.work(ctx, alone)
+	process.Check(alone.Stop(ctx))
+	w := &world{o: o, seed: rand.Uint32()}
+	defer w.close()
+	w.start(ctx)
+	w.costs(ctx, plain)
+	if w.lag(ctx); o.plot != "" {
+		w.drawCut(ctx)
 	}
-	alone, err := o.alone(ctx)
-	if err != nil {
-		return err
-	}
-	w, err := o.newWorld(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.costs(ctx, alone); err != nil {
-		return err
-	}
-	if err := w.lag(ctx); err != nil || o.plot == "" {
-		return err
-	}
-	return w.drawCut(ctx)
 }
 
 // busy is what a server did as fast as it could.
@@ -76,14 +69,12 @@ func (b busy) String() string    { return fmt.Sprintf("%.0f ops/s, %.2f µs/op",
 func line(name string, v ...any) { fmt.Printf("%-44s %s\n", name, fmt.Sprint(v...)) }
 
 // work lets a server decide operations as fast as it can, for a while.
-func (o *options) work(ctx context.Context, s *server) (b busy, err error) {
+func (o *options) work(ctx context.Context, s *server) busy {
 	warm, l := newLoad(s, 0), newLoad(s, 0)
-	if err := runFor(ctx, warm, o.busy/5); err != nil {
-		return b, err
-	}
+	runFor(ctx, warm, o.busy/5)
 	cpu, began := s.CPU(), time.Now()
-	err = runFor(ctx, l, o.busy)
-	return busy{float64(l.Done.Load()), s.CPU() - cpu, time.Since(began).Seconds(), float64(warm.Done.Load())}, err
+	runFor(ctx, l, o.busy)
+	return busy{float64(l.Done.Load()), s.CPU() - cpu, time.Since(began).Seconds(), float64(warm.Done.Load())}
 }
 
 // newLoad counts on a server, so many operations per second, 0: as fast as they are answered.
@@ -91,97 +82,57 @@ func newLoad(s *server, rate int) *process.Load {
 	return &process.Load{Leaders: []string{s.Address}, Keys: process.Keys(10_000), Clients: 8, Depth: 32, Rate: rate}
 }
 
-func runFor(ctx context.Context, l *process.Load, d time.Duration) error {
+func runFor(ctx context.Context, l *process.Load, d time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return l.Run(ctx)
-}
-
-// alone measures a server that is no region.
-func (o *options) alone(ctx context.Context) (b busy, err error) {
-	s, err := o.start(ctx, "alone")
-	if err != nil {
-		return b, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	return o.work(ctx, s)
+	process.Check(l.Run(ctx))
 }
 
 // costs measures a region that decides while nobody reads it, and then two that take all of it.
-func (w *world) costs(ctx context.Context, alone busy) error {
+func (w *world) costs(ctx context.Context, alone busy) {
 	a, b, c := w.all[0], w.all[1], w.all[2]
 	// The log is measured, and not the state, which who has taken nothing yet may have to take.
-	if err := a.do(ctx, "CINCRBY", "first", "op", "1"); err != nil {
-		return err
-	}
-	for _, s := range []*server{b, c} {
-		if _, err := s.caughtUp(ctx, "a"); err != nil {
-			return err
-		}
-	}
+	a.do(ctx, "CINCRBY", "first", "op", "1")
+	b.caughtUp(ctx, "a")
+	c.caughtUp(ctx, "a")
 	time.Sleep(time.Second) // which a has heard by then
-	for _, s := range []*server{b, c} {
-		if err := s.do(ctx, "REGION", "PAUSE", "a"); err != nil {
-			return err
-		}
-	}
-	own, err := w.o.work(ctx, a)
-	if err != nil {
-		return err
-	}
+	b.do(ctx, "REGION", "PAUSE", "a")
+	c.do(ctx, "REGION", "PAUSE", "a")
+	own := w.o.work(ctx, a)
 	line("no region:", alone)
 	line("a region that nobody reads:", own)
 	line("… of the throughput, processor time of one:", fmt.Sprintf("%.2f, %.2f", own.rate()/alone.rate(), own.perOp()/alone.perOp()))
 	cpuA, cpuB := a.CPU(), b.CPU()
-	before, err := b.peer(ctx, "a")
-	if err != nil {
-		return err
-	}
+	before := b.peer(ctx, "a")
 	began := time.Now()
-	for _, s := range []*server{b, c} {
-		if err := s.do(ctx, "REGION", "RESUME", "a"); err != nil {
-			return err
-		}
-	}
-	after, err := b.caughtUp(ctx, "a")
-	if err == nil {
-		_, err = c.caughtUp(ctx, "a")
-	}
-	if err != nil {
-		return err
-	}
+	b.do(ctx, "REGION", "RESUME", "a")
+	c.do(ctx, "REGION", "RESUME", "a")
+	after := b.caughtUp(ctx, "a")
+	c.caughtUp(ctx, "a")
 	took := time.Since(began).Seconds()
 	ops := own.warm + own.ops
 	line("caught up by two regions at the same time:", fmt.Sprintf("%.0f ops/s each", ops/took))
 	line("telling one, of deciding one:", fmt.Sprintf("%.2f", (a.CPU()-cpuA)/2/ops*1e6/alone.perOp()))
 	line("taking one, of deciding one:", fmt.Sprintf("%.2f", (b.CPU()-cpuB)/ops*1e6/alone.perOp()))
 	line("on the wire:", fmt.Sprintf("%.1f bytes an op", float64(after.Bytes-before.Bytes)/ops))
-	return nil
 }
 
 // lag measures how long after it was acknowledged an operation is seen in another region.
-func (w *world) lag(ctx context.Context) error {
+func (w *world) lag(ctx context.Context) {
 	a, b := w.all[0], w.all[1]
 	loading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	before, err := b.peer(ctx, "a")
-	if err != nil {
-		return err
-	}
+	before := b.peer(ctx, "a")
 	l, failed := newLoad(a, w.o.rate), make(chan error, 1)
 	cpuA, cpuB, began := a.CPU(), b.CPU(), time.Now()
 	go func() { failed <- l.Run(loading) }()
 	var lags []time.Duration
 	for i := range w.o.probes {
 		key := fmt.Sprint("probe", i)
-		if err := a.do(ctx, "CINCRBY", key, fmt.Sprint("probe", w.seed, i), 1); err != nil {
-			return err
-		}
+		a.do(ctx, "CINCRBY", key, fmt.Sprint("probe", w.seed, i), 1)
 		since := time.Now()
 		for n := int64(0); n == 0; {
-			if n, err = b.client.Exists(ctx, key).Result(); err != nil {
-				return err
-			}
+			n = process.Must(b.client.Exists(ctx, key).Result())
 			time.Sleep(time.Millisecond)
 		}
 		lags = append(lags, time.Since(since))
@@ -190,19 +141,13 @@ func (w *world) lag(ctx context.Context) error {
 	seconds := time.Since(began).Seconds()
 	cpuA, cpuB = a.CPU()-cpuA, b.CPU()-cpuB
 	cancel()
-	if err := <-failed; err != nil {
-		return err
-	}
+	process.Check(<-failed)
 	slices.Sort(lags)
-	after, err := b.caughtUp(ctx, "a")
-	if err != nil {
-		return err
-	}
+	after := b.caughtUp(ctx, "a")
 	ops := float64(l.Done.Load())
 	line("answers a second, processors of who decides, who takes:",
 		fmt.Sprintf("%.0f, %.2f, %.2f", float64(after.Pulls-before.Pulls)/seconds, cpuA/seconds, cpuB/seconds))
 	line(fmt.Sprintf("lag at %.0f ops/s and a round trip of %v:", ops/seconds, w.o.rtt),
 		fmt.Sprintf("p50 %v, p99 %v", lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond)))
 	line("… on the wire:", fmt.Sprintf("%.1f bytes an op", float64(after.Bytes-before.Bytes)/ops))
-	return nil
 }

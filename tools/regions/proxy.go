@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net"
 	"sync"
 	"time"
@@ -88,10 +87,7 @@ func (p *proxy) cut(down bool) {
 	}
 }
 
-func (p *proxy) close() error {
+func (p *proxy) close() {
 	p.cut(true)
-	if err := p.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	p.Close()
 }

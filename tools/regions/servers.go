@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -24,30 +22,23 @@ type server struct {
 }
 
 // start starts a server whose counters are exact.
-func (o *options) start(ctx context.Context, name string) (*server, error) {
-	p, err := process.FBFKV(ctx, o.fbfkv, "--partitions", strconv.Itoa(o.partitions), "--appendfsync", "everysec")
-	if err != nil {
-		return nil, err
-	}
+func (o *options) start(ctx context.Context, name string) *server {
+	p := process.Must(process.FBFKV(ctx, o.fbfkv, "--partitions", strconv.Itoa(o.partitions), "--appendfsync", "everysec"))
 	s := &server{Process: p, name: name, client: redis.NewClient(&redis.Options{Addr: p.Address, DisableIdentity: true})}
-	if s.proxy, err = newProxy(p.Address, o.rtt/2); err == nil {
-		err = s.do(ctx, "CTABLE", "ALTER", "default", "MODE", "EXACT")
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	s.proxy = process.Must(newProxy(p.Address, o.rtt/2))
+	s.do(ctx, "CTABLE", "ALTER", "default", "MODE", "EXACT")
+	return s
 }
 
-func (s *server) close() error {
-	err := s.client.Close()
-	if s.proxy != nil {
-		err = errors.Join(err, s.proxy.close())
-	}
-	return errors.Join(err, s.Close())
+func (s *server) close() {
+	s.client.Close()
+	s.proxy.close()
+	_ = s.Close() // what is left of its data is nobody's trouble
 }
 
-func (s *server) do(ctx context.Context, args ...any) error { return s.client.Do(ctx, args...).Err() }
+func (s *server) do(ctx context.Context, args ...any) string {
+	return fmt.Sprint(process.Must(s.client.Do(ctx, args...).Result()))
+}
 
 // world is three regions.
 type world struct {
@@ -56,54 +47,33 @@ type world struct {
 	seed uint32
 }
 
-func (o *options) newWorld(ctx context.Context) (w *world, err error) {
-	w = &world{o: o, seed: rand.Uint32()}
+func (w *world) start(ctx context.Context) {
 	for i := range 3 {
-		s, err := o.start(ctx, string(rune('a'+i)))
-		if err != nil {
-			return nil, errors.Join(err, w.close())
+		s := w.o.start(ctx, string(rune('a'+i)))
+		if w.all = append(w.all, s); i == 0 {
+			s.do(ctx, "REGION", "CREATE", s.name, s.proxy.Addr().String())
+			continue
 		}
-		w.all = append(w.all, s)
-		if i == 0 {
-			err = s.do(ctx, "REGION", "CREATE", s.name, s.proxy.Addr().String())
-		} else {
-			err = w.join(ctx, s)
+		var status struct {
+			Self map[string]any `json:"self"`
 		}
-		if err != nil {
-			return nil, errors.Join(err, w.close())
-		}
+		s.status(ctx, &status)
+		status.Self["name"], status.Self["address"] = s.name, s.proxy.Addr().String()
+		admission := process.Must(json.Marshal(status.Self))
+		s.do(ctx, "REGION", "JOIN", w.all[0].do(ctx, "REGION", "ADMIT", admission))
 	}
-	return w, nil
 }
 
-// join makes a server a region.
-func (w *world) join(ctx context.Context, s *server) error {
-	var status struct {
-		Self map[string]any `json:"self"`
+func (w *world) close() {
+	for _, s := range w.all {
+		s.close()
 	}
-	if err := s.status(ctx, &status); err != nil {
-		return err
-	}
-	status.Self["name"], status.Self["address"] = s.name, s.proxy.Addr().String()
-	admission, err := json.Marshal(status.Self)
-	if err != nil {
-		return err
-	}
-	set, err := w.all[0].client.Do(ctx, "REGION", "ADMIT", admission).Text()
-	if err != nil {
-		return err
-	}
-	return s.do(ctx, "REGION", "JOIN", set)
 }
 
-func (s *server) status(ctx context.Context, into any) error {
-	b, err := s.client.Do(ctx, "REGION", "STATUS").Text()
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(strings.NewReader(b))
+func (s *server) status(ctx context.Context, into any) {
+	d := json.NewDecoder(strings.NewReader(s.do(ctx, "REGION", "STATUS")))
 	d.UseNumber() // an incarnation has 64 bits
-	return d.Decode(into)
+	process.Check(d.Decode(into))
 }
 
 // peer is what a region says of how it reads another one.
@@ -125,33 +95,27 @@ type state struct {
 	} `json:"operations"`
 }
 
-func (s *server) state(ctx context.Context) (st state, err error) { return st, s.status(ctx, &st) }
+func (s *server) state(ctx context.Context) (st state) {
+	s.status(ctx, &st)
+	return st
+}
 
-func (s *server) peer(ctx context.Context, name string) (peer, error) {
-	st, err := s.state(ctx)
-	for _, p := range st.Peers {
+func (s *server) peer(ctx context.Context, name string) peer {
+	for _, p := range s.state(ctx).Peers {
 		if p.Name == name {
-			return p, err
+			return p
 		}
 	}
-	return peer{}, errors.Join(err, fmt.Errorf("region %s does not know %s", s.name, name))
+	process.Check(fmt.Errorf("region %s does not know %s", s.name, name))
+	return peer{}
 }
 
 // caughtUp returns when a region has taken all that another one has done before.
-func (s *server) caughtUp(ctx context.Context, name string) (p peer, err error) {
-	began := time.Now().UnixMilli()
-	for err == nil {
-		if p, err = s.peer(ctx, name); p.Connected && p.LagOps == 0 && p.LagMs == 0 && p.LastAnswer > began {
-			break
+func (s *server) caughtUp(ctx context.Context, name string) peer {
+	for began := time.Now().UnixMilli(); ; time.Sleep(20 * time.Millisecond) {
+		p := s.peer(ctx, name)
+		if p.Connected && p.LagOps == 0 && p.LagMs == 0 && p.LastAnswer > began {
+			return p
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
-	return p, err
-}
-
-func (w *world) close() (err error) {
-	for _, s := range w.all {
-		err = errors.Join(err, s.close())
-	}
-	return err
 }

@@ -60,7 +60,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	process.Main(o.run)
+	process.Main(func(ctx context.Context) { process.Check(o.run(ctx)) })
 }
 
 // A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
