@@ -284,7 +284,7 @@ func (s *fileServer) make(c *servedCut) ([]byte, wire.Offer, error) {
 			if !validFileName(name) {
 				continue // a directory, or a file that Open would remove
 			}
-			f, err := s.files.Sum(s.o.dir, name)
+			f, err := s.files.Sum(s.o.dir, name, s.files.Pace.Wait)
 			if err != nil {
 				return nil, m.Offer, err
 			}

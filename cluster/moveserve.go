@@ -211,7 +211,7 @@ func (m *Mover) export(q moveAsk, call *wire.Call) (a moveAnswer, _ []byte, err 
 			return a, nil, err
 		}
 		files := m.o.Node.files.server.files
-		f, err := files.Sum(m.dir, out.moving.Name)
+		f, err := files.Sum(m.dir, out.moving.Name, func(int) {}) // memory has it: it was just written
 		if err != nil {
 			m.forget(out)
 			return a, nil, err

@@ -113,14 +113,15 @@ func NewFileServer(fsys vfs.FS, rate int64) *FileServer {
 	return &FileServer{fs: fsys, Pace: Pace{Rate: rate}, offers: map[string]offered{}}
 }
 
-// Sum returns a file of a directory with its size and checksum.
-func (s *FileServer) Sum(dir, name string) (f File, err error) {
+// Sum returns a file of a directory with its size and checksum. read is told how many bytes were
+// read: Pace.Wait bounds them.
+func (s *FileServer) Sum(dir, name string, read func(bytes int)) (f File, err error) {
 	f.Name = name
 	in, err := s.fs.Open(s.fs.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
 		return f, err
 	}
-	f.Size, f.Sum, err = sumOf(in, s.Pace.wait)
+	f.Size, f.Sum, err = sumOf(in, read)
 	return f, errors.Join(err, in.Close())
 }
 
@@ -169,7 +170,7 @@ func (s *FileServer) read(c *Call, q ReadAsk) ([]byte, error) {
 	if err = errors.Join(err, in.Close()); err != nil {
 		return nil, err
 	}
-	s.Pace.wait(len(b))
+	s.Pace.Wait(len(b))
 	o.given(len(b))
 	return b, nil
 }
@@ -198,8 +199,8 @@ type Pace struct {
 	next time.Time // when the next bytes may be read
 }
 
-// wait returns when it is time for so many bytes more.
-func (p *Pace) wait(bytes int) {
+// Wait returns when it is time for so many bytes more.
+func (p *Pace) Wait(bytes int) {
 	p.mu.Lock()
 	now := time.Now()
 	if p.next.Before(now) {

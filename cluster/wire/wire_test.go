@@ -132,7 +132,7 @@ func TestPace(t *testing.T) {
 		for range 4 {
 			readers.Go(func() {
 				for range 5 {
-					p.wait(500)
+					p.Wait(500)
 				}
 			})
 		}
@@ -153,7 +153,7 @@ func FuzzWire(f *testing.F) {
 		f.Fatal(err)
 	}
 	files := NewFileServer(mem, 1<<40)
-	sum, err := files.Sum("", "META")
+	sum, err := files.Sum("", "META", func(int) {})
 	if err != nil {
 		f.Fatal(err)
 	}
