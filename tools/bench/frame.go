@@ -1,72 +1,49 @@
 package main
 
-import "strconv"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
-// frame is one encoded request with room for the digits of a key and for an
-// opid. All frames of a run have the same length.
+// frame is one encoded request with room for the digits of a key and for an opid. All frames of a run have the same
+// length.
 type frame struct {
 	bytes  []byte
-	keyAt  int   // where the key's digits begin
-	more   []int // where those of further items begin
+	keyAt  []int // where the digits of each key begin
 	digits int   // how many there are
 	idAt   int   // where the opid begins, 0 if the request has none
 	idLen  int
 }
 
-// encoder builds a frame argument by argument.
-type encoder struct {
-	frame
-	prefix string // of the counters' keys
-}
+// What stands for something else in the words of a workload.
+const (
+	prefix  = "\x00p" // of the counters' names
+	counter = "\x00k" // the digits of a counter's name, or an item's, at the end of a word
+	opid    = "\x00i" // at the end of a word
+	script  = "\x00s" // the name of the script
+)
 
-// begin starts a request of n arguments.
-func (e *encoder) begin(n int) {
-	e.bytes = append(strconv.AppendInt(append(e.bytes, '*'), int64(n), 10), "\r\n"...)
-}
-
-// arg appends an argument.
-func (e *encoder) arg(s string) {
-	e.bytes = append(strconv.AppendInt(append(e.bytes, '$'), int64(len(s)), 10), "\r\n"...)
-	e.bytes = append(append(e.bytes, s...), "\r\n"...)
-}
-
-// command appends a whole request.
-func (e *encoder) command(words ...string) {
-	e.begin(len(words))
+// encode encodes the words of a request.
+func encode(words []string, digits, idLen int, namePrefix, scriptName string) *frame {
+	f := &frame{digits: digits, idLen: idLen, bytes: fmt.Appendf(nil, "*%d\r\n", len(words))}
+	is := strings.NewReplacer(prefix, namePrefix, counter, strings.Repeat("0", digits), opid, strings.Repeat("\x00", idLen), script, scriptName)
 	for _, w := range words {
-		e.arg(w)
-	}
-}
-
-// key appends the counter's key, with zeros for its digits.
-func (e *encoder) key() {
-	e.arg(keyName(e.prefix, 0, e.digits))
-	e.keyAt = len(e.bytes) - 2 - e.digits
-}
-
-// items appends items of a sketch in place of the key, each with an increment if there is one.
-func (e *encoder) items(n int, increment string) {
-	for range n {
-		e.key()
-		e.more = append(e.more, e.keyAt)
-		if increment != "" {
-			e.arg(increment)
+		text := is.Replace(w)
+		f.bytes = fmt.Appendf(f.bytes, "$%d\r\n%s\r\n", len(text), text)
+		switch end := len(f.bytes) - 2; {
+		case strings.HasSuffix(w, counter):
+			f.keyAt = append(f.keyAt, end-digits)
+		case strings.HasSuffix(w, opid):
+			f.idAt = end - idLen
 		}
 	}
-	e.keyAt, e.more = e.more[0], e.more[1:]
-}
-
-// id appends the opid, behind a prefix.
-func (e *encoder) id(prefix string) {
-	e.arg(prefix + string(make([]byte, e.idLen)))
-	e.idAt = len(e.bytes) - 2 - e.idLen
+	return f
 }
 
 // keyName is the name of a counter.
 func keyName(prefix string, key uint32, digits int) string {
-	b := append([]byte(prefix), make([]byte, digits)...)
-	putDecimal(b[len(prefix):], uint64(key))
-	return string(b)
+	return fmt.Sprintf("%s%0*d", prefix, digits, key)
 }
 
 // putDecimal writes n with leading zeros over all of b.

@@ -87,16 +87,14 @@ func (o *options) frame(ctx context.Context) (*frame, error) {
 	if err := c.Ping(ctx).Err(); err != nil {
 		return nil, fmt.Errorf("%s does not answer PING: %w", o.Target.Addr, err)
 	}
-	s := setup{prefix: o.KeyPrefix}
+	name := ""
 	if p := o.workload.prepare; p != nil {
 		var err error
-		if s.script, err = p(ctx, c); err != nil {
+		if name, err = p(ctx, c); err != nil {
 			return nil, fmt.Errorf("%s cannot run the workload %s: %w", o.Target.Addr, o.Workload, err)
 		}
 	}
-	e := &encoder{frame: frame{digits: digitsFor(o.keys.count()), idLen: o.format.length()}, prefix: o.KeyPrefix}
-	o.workload.encode(e, s)
-	return &e.frame, nil
+	return encode(o.workload.words, digitsFor(o.keys.count()), o.format.length(), o.KeyPrefix, name), nil
 }
 
 // run is one run under way.

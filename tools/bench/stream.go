@@ -28,11 +28,12 @@ func (s *stream) put(f *frame, b []byte, ms uint64) uint32 {
 	if s.keys.inTurn {
 		key = uint32((s.number + seq*s.step) % uint64(s.keys.n))
 	}
-	if s.keys.n > 1 && f.keyAt > 0 {
-		putDecimal(b[f.keyAt:f.keyAt+f.digits], uint64(key))
-	}
-	for i, at := range f.more {
-		putDecimal(b[at:at+f.digits], uint64(s.keys.pick(mix(random+uint64(i)))))
+	for i, at := range f.keyAt {
+		which := uint64(key)
+		if i > 0 {
+			which = uint64(s.keys.pick(mix(random + uint64(i-1))))
+		}
+		putDecimal(b[at:at+f.digits], which)
 	}
 	switch {
 	case f.idAt == 0:

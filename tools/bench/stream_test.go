@@ -50,9 +50,7 @@ func TestBadKeys(t *testing.T) {
 
 // testFrame is a request of CINCRBY for keys and a format.
 func testFrame(k *keys, format idFormat) *frame {
-	e := &encoder{frame: frame{digits: digitsFor(k.count()), idLen: format.length()}, prefix: "p:"}
-	encodeCincrby(e, setup{})
-	return &e.frame
+	return encode(workloads[0].words, digitsFor(k.count()), format.length(), "p:", "")
 }
 
 // TestStreams makes requests as connections do: well formed, every opid used

@@ -51,14 +51,12 @@ func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil || t.Password == "" {
 		return nc, err
 	}
-	e := new(encoder)
+	words := []string{"AUTH", t.Username, t.Password}
 	if t.Username == "" {
-		e.command("AUTH", t.Password)
-	} else {
-		e.command("AUTH", t.Username, t.Password)
+		words = []string{"AUTH", t.Password}
 	}
 	nc.SetDeadline(time.Now().Add(dialTimeout))
-	_, err = nc.Write(e.bytes)
+	_, err = nc.Write(encode(words, 0, 0, "", "").bytes)
 	line := ""
 	if err == nil {
 		line, err = bufio.NewReader(nc).ReadString('\n')

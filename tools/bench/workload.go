@@ -12,19 +12,12 @@ import (
 type workload struct {
 	name string
 	what string
-	// prepare makes the server ready and returns the name under which the
-	// request finds its script. Nil if nothing is needed.
+	// prepare makes the server ready and returns the name of a script. Nil if nothing is needed.
 	prepare func(ctx context.Context, c *redis.Client) (string, error)
-	encode  func(e *encoder, s setup)
+	words   []string // of the request, see encode
 
 	items int    // of a sketch, in each request; 0: the workload is about counters
 	keys  string // which items there are
-}
-
-// setup is what a request depends on besides key and opid.
-type setup struct {
-	prefix string
-	script string // what prepare returned
 }
 
 // luaRecipe answers a duplicate with the counter's present value.
@@ -33,91 +26,69 @@ const luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
 end
 return tonumber(redis.call('GET', KEYS[1]) or 0)`
 
+func loadLua(ctx context.Context, c *redis.Client) (string, error) {
+	return c.ScriptLoad(ctx, luaRecipe).Result()
+}
+
 // workloads are all workloads, in the order of the help text.
 var workloads = []workload{
-	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", encode: encodeCincrby},
-	{name: "incrby", what: "plain INCRBY, not idempotent", encode: func(e *encoder, _ setup) {
-		e.begin(3)
-		e.arg("INCRBY")
-		e.key()
-		e.arg("1")
-	}},
-	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script",
-		prepare: loadLua, encode: encodeLua},
+	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", words: []string{"CINCRBY", prefix + counter, opid, "1"}},
+	{name: "incrby", what: "plain INCRBY, not idempotent", words: []string{"INCRBY", prefix + counter, "1"}},
+	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX (two minutes), then INCRBY, in a script", prepare: loadLua,
+		words: []string{"EVALSHA", script, "2", prefix + counter, prefix + "id:" + opid, "1", "120"}},
 
-	// The sketches of the goals: a filter of 1.2, 54 or 1,200 MB, and cells of 56 KB or 80 MB.
+	// The sketches of the goals.
 	onSketch("bf.add", "BF.ADD", smallFilter, 1, "", false),
 	onSketch("bf.exists", "BF.EXISTS", smallFilter, 1, "", false),
 	onSketch("bf.cadd", "BF.CADD", smallFilter, 1, "", true),
 	onSketch("bf.madd-10", "BF.MADD", smallFilter, 10, "", false),
-	onSketch("bf.madd-10-54MB", "BF.MADD", filter{"54mb", 45_000_000}, 10, "", false),
-	onSketch("bf.madd-10-1GB", "BF.MADD", filter{"1gb", 1_000_000_000}, 10, "", false),
+	onSketch("bf.madd-10-54MB", "BF.MADD", filter("54mb", 45_000_000), 10, "", false),
+	onSketch("bf.madd-10-1GB", "BF.MADD", filter("1gb", 1_000_000_000), 10, "", false),
 	onSketch("cms.incrby", "CMS.INCRBY", smallCells, 1, "1", false),
 	onSketch("cms.query", "CMS.QUERY", smallCells, 1, "", false),
 	onSketch("cms.cincrby", "CMS.CINCRBY", smallCells, 1, "1", true),
 	onSketch("cms.incrby-10", "CMS.INCRBY", smallCells, 10, "1", false),
-	onSketch("cms.incrby-10-80MB", "CMS.INCRBY", cells{"80mb", 2_000_000, 10}, 10, "1", false),
+	onSketch("cms.incrby-10-80MB", "CMS.INCRBY", cells("80mb", 2_000_000, 10), 10, "1", false),
 }
 
-// made is a sketch that a workload makes unless it exists.
-type made interface {
-	name() string
-	create(key string) []any
-	items() string
+// sketch is one that a workload makes unless it exists.
+type sketch struct {
+	key, items string
+	create     []any
 }
 
-// filter is a Bloom filter of 9.6 bits for each of so many items, of which it is sent no others.
-type filter struct {
-	suffix   string
-	capacity int
+// filter is a Bloom filter of 9.6 bits for each of so many items, of which it is sent no others: of 1.2, 54 or 1,200 MB.
+func filter(suffix string, capacity int) sketch {
+	key := "filter-" + suffix
+	return sketch{key, fmt.Sprint("uniform:", min(capacity, maxKeys)), []any{"BF.RESERVE", key, 0.01, capacity, "NONSCALING"}}
 }
 
-func (f filter) name() string  { return "filter-" + f.suffix }
-func (f filter) items() string { return fmt.Sprint("uniform:", min(f.capacity, maxKeys)) }
-func (f filter) create(key string) []any {
-	return []any{"BF.RESERVE", key, 0.01, f.capacity, "NONSCALING"}
+// cells is a count-min sketch, which is sent a million items: of 56 KB or 80 MB.
+func cells(suffix string, width, depth int) sketch {
+	key := "cells-" + suffix
+	return sketch{key, "uniform:1000000", []any{"CMS.INITBYDIM", key, width, depth}}
 }
 
-// cells is a count-min sketch, which is sent a million items.
-type cells struct {
-	suffix       string
-	width, depth int
-}
-
-func (c cells) name() string            { return "cells-" + c.suffix }
-func (c cells) items() string           { return "uniform:1000000" }
-func (c cells) create(key string) []any { return []any{"CMS.INITBYDIM", key, c.width, c.depth} }
-
-var (
-	smallFilter = filter{"small", 1_000_000}
-	smallCells  = cells{"small", 2000, 7}
-)
+var smallFilter, smallCells = filter("small", 1_000_000), cells("small", 2000, 7)
 
 // onSketch returns a workload whose requests have so many items of one sketch, each with an
 // increment if there is one, and an opid if the command takes one.
-func onSketch(name, command string, on made, items int, increment string, id bool) workload {
-	w := workload{name: name, what: fmt.Sprintf("%s, %d items in a request", command, items), items: items, keys: on.items()}
+func onSketch(name, command string, on sketch, items int, increment string, id bool) workload {
+	w := workload{name: name, what: fmt.Sprintf("%s, %d items in a request", command, items), items: items, keys: on.items}
 	w.prepare = func(ctx context.Context, c *redis.Client) (string, error) {
-		if n, err := c.Exists(ctx, on.name()).Result(); n > 0 || err != nil {
+		if n, err := c.Exists(ctx, on.key).Result(); n > 0 || err != nil {
 			return "", err
 		}
-		return "", c.Do(ctx, on.create(on.name())...).Err()
+		return "", c.Do(ctx, on.create...).Err()
 	}
-	w.encode = func(e *encoder, _ setup) {
-		words := 2 + items
-		if increment != "" {
-			words += items
+	w.words = []string{command, on.key}
+	if id {
+		w.words = append(w.words, opid)
+	}
+	for range items {
+		if w.words = append(w.words, prefix+counter); increment != "" {
+			w.words = append(w.words, increment)
 		}
-		if id {
-			words++
-		}
-		e.begin(words)
-		e.arg(command)
-		e.arg(on.name())
-		if id {
-			e.id("")
-		}
-		e.items(items, increment)
 	}
 	return w
 }
@@ -132,28 +103,4 @@ func findWorkload(name string) (*workload, error) {
 		names = append(names, workloads[i].name)
 	}
 	return nil, fmt.Errorf("--workload: %q is none of %s", name, strings.Join(names, ", "))
-}
-
-func loadLua(ctx context.Context, c *redis.Client) (string, error) {
-	return c.ScriptLoad(ctx, luaRecipe).Result()
-}
-
-func encodeCincrby(e *encoder, _ setup) {
-	e.begin(4)
-	e.arg("CINCRBY")
-	e.key()
-	e.id("")
-	e.arg("1")
-}
-
-// encodeLua calls the script on the counter and a key of the opid's own.
-func encodeLua(e *encoder, s setup) {
-	e.begin(7)
-	e.arg("EVALSHA")
-	e.arg(s.script)
-	e.arg("2")
-	e.key()
-	e.id(s.prefix + "id:")
-	e.arg("1")
-	e.arg("120") // seconds for which the recipe remembers it
 }

@@ -60,7 +60,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	process.Main(func(ctx context.Context) { process.Check(o.run(ctx)) })
+	process.Main(o.run)
 }
 
 // A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
@@ -88,16 +88,11 @@ func parseLayouts(text string) (all []layout, err error) {
 
 func (l layout) String() string { return fmt.Sprintf("%d shards of %d nodes", l.shards, l.nodes) }
 
-func (o *options) run(ctx context.Context) error {
-	layouts, err := parseLayouts(o.layouts)
-	if err != nil {
-		return err
-	}
-	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
-		return err
-	}
+func (o *options) run(ctx context.Context) {
+	layouts := process.Must(parseLayouts(o.layouts))
+	process.Check(process.Find("-fbfkv", o.fbfkv))
 	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.duration <= 0 {
-		return errors.New("-slice is 0, or 5 to 100 percent; -rounds, -duration and -clients are above 0")
+		process.Check(errors.New("-slice is 0, or 5 to 100 percent; -rounds, -duration and -clients are above 0"))
 	}
 	rounds, again := make([][]measured, len(layouts)), 0
 	for round := range o.rounds {
@@ -107,9 +102,7 @@ func (o *options) run(ctx context.Context) error {
 				again++
 				m, err = o.measure(ctx, l)
 			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", l, err)
-			}
+			process.Check(err)
 			rounds[i] = append(rounds[i], m)
 			fmt.Fprintf(os.Stderr, "round %d of %d, %s: %s\n", round+1, o.rounds, l, m)
 		}
@@ -118,10 +111,9 @@ func (o *options) run(ctx context.Context) error {
 	if again > 0 {
 		fmt.Printf("%d measurements were taken again, since a leader was lost.\n", again)
 	}
-	if o.plot == "" {
-		return nil
+	if o.plot != "" {
+		process.Check(plotScaling(o.plot, layouts, rounds, o.slice))
 	}
-	return plotScaling(o.plot, layouts, rounds, o.slice)
 }
 
 // measured is one measurement.
@@ -141,10 +133,7 @@ func (m measured) String() string {
 
 // measure measures new servers once.
 func (o *options) measure(ctx context.Context, l layout) (m measured, err error) {
-	all, err := process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout)
-	if err != nil {
-		return m, err
-	}
+	all := process.Must(process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout))
 	var bounds []*slice
 	defer func() {
 		for _, p := range all {
@@ -154,22 +143,15 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 			err = errors.Join(err, s.close())
 		}
 	}()
-	counting, err := o.newLoad(ctx, all[0].Address)
-	if err != nil {
-		return m, err
-	}
+	counting := o.newLoad(ctx, all[0].Address)
 	if len(counting.Leaders) != l.shards {
-		return m, fmt.Errorf("%d nodes lead", len(counting.Leaders))
+		process.Check(fmt.Errorf("%d nodes lead", len(counting.Leaders)))
 	}
 	for _, p := range all {
 		if o.slice == 0 {
 			break
 		}
-		s, err := newSlice(p.PID(), o.slice)
-		if err != nil {
-			return m, err
-		}
-		bounds = append(bounds, s)
+		bounds = append(bounds, process.Must(newSlice(p.PID(), o.slice)))
 	}
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -183,11 +165,8 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 }
 
 // newLoad finds out who leads what.
-func (o *options) newLoad(ctx context.Context, address string) (*process.Load, error) {
-	ranges, err := process.Slots(ctx, address)
-	if err != nil {
-		return nil, err
-	}
+func (o *options) newLoad(ctx context.Context, address string) *process.Load {
+	ranges := process.Must(process.Slots(ctx, address))
 	l := &process.Load{Leaders: process.Leaders(ranges), Clients: o.clients, Depth: depth}
 	var owner [16384]int
 	for _, r := range ranges {
@@ -202,11 +181,10 @@ func (o *options) newLoad(ctx context.Context, address string) (*process.Load, e
 	for _, k := range l.Keys {
 		asked.ClusterKeySlot(ctx, k.Name)
 	}
-	answers, err := asked.Exec(ctx)
-	for i, a := range answers {
+	for i, a := range process.Must(asked.Exec(ctx)) {
 		l.Keys[i].Leader = owner[a.(*redis.IntCmd).Val()]
 	}
-	return l, err
+	return l
 }
 
 // moment is what counters of the system say.
