@@ -24,8 +24,8 @@ const (
 type epollLoop struct {
 	w     *worker
 	epoll int
-	timer int // of an open loop
-	alarm alarm
+	timer int   // of an open loop
+	rang  int64 // when the timer rang last
 	idle  []*conn
 }
 
@@ -98,7 +98,8 @@ func (l *epollLoop) run(ctx context.Context) error {
 		}
 		for _, e := range events[:max(n, 0)] {
 			if e.Fd < 0 {
-				continue // the timer; edge-triggered, it need not be read
+				l.rang = w.now() // edge-triggered, it need not be read
+				continue
 			}
 			if err := l.event(w.conns[e.Fd], e.Events); err != nil {
 				return fmt.Errorf("a connection was lost: %w", err)
@@ -183,10 +184,6 @@ func (l *epollLoop) feed(now int64) error {
 	if !s.open() || len(l.idle) == 0 || l.w.stopping {
 		return nil
 	}
-	now = l.w.now()
-	at, set := l.alarm.next(now, s.at(s.next))
-	if !set {
-		return nil
-	}
-	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at-now, 1))}, nil)
+	wait := max(s.at(s.next), l.rang+sendGrain) - l.w.now()
+	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1))}, nil)
 }

@@ -28,30 +28,8 @@ func (s *schedule) take(n int) int64 {
 	return s.next - int64(n)
 }
 
-// sendGrain is the shortest time between two rings of an open loop's timer, ns.
-// Each ring costs a switch to the generator's thread, several times what the
-// operation costs that it is for, and takes that time from the server if both
-// share a processor. Operations that fall due within a grain are sent together at
-// its end, or with what a reply wakes the thread for; their latencies count from
-// when they were due. Where operations are due further apart nothing waits for it.
+// sendGrain is the shortest time between two rings of an open loop's timer, ns. Each ring costs a switch to the generator's
+// thread, several times what the operation costs that it is for, and takes that time from the server if both share a
+// processor. Operations that fall due within a grain are sent together at its end, or with what a reply wakes the
+// thread for; their latencies count from when they were due.
 const sendGrain = 100_000
-
-// alarm says when an open loop's timer rings. Times are of the run's clock, ns.
-type alarm struct {
-	rings int64 // next; the past if it is not set
-	rang  int64 // last
-}
-
-// next is when the timer has to ring for an operation, and whether it must be set
-// for that: not if it rings before.
-func (a *alarm) next(now, due int64) (at int64, set bool) {
-	if a.rings <= now {
-		a.rang = a.rings
-	}
-	at = max(due, a.rang+sendGrain)
-	if a.rings > now && a.rings <= at {
-		return a.rings, false
-	}
-	a.rings = at
-	return at, true
-}

@@ -90,7 +90,7 @@ func TestTable(t *testing.T) {
 			names = append(names, strings.Fields(line)[0])
 		}
 	}
-	want := "incrby-everysec-1 p99 approx-1 incrby-everysec-16 incrby-everysec-64 hot-everysec lua-always-1 hot-always redis-benchmark-16 tls-16 " +
+	want := "incrby-everysec-1 approx-1 p99-1 incrby-everysec-16 incrby-everysec-64 hot-everysec lua-always-1 redis-benchmark-16 tls-16 hot-always " +
 		"duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery counters-10M start-10M"
 	if got := strings.Join(names, " "); got != want || !strings.Contains(text, " of 17 goals are met.") {
 		t.Errorf("rows %s, want %s:\n%s", got, want, text)

@@ -4,6 +4,7 @@ package process
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,11 +111,7 @@ func (p *Process) Run(ctx context.Context) error {
 
 // waitReady waits for the first PONG.
 func (p *Process) waitReady(ctx context.Context) error {
-	limit := p.Wait
-	if limit == 0 {
-		limit = startTimeout
-	}
-	for end := time.Now().Add(limit); ; {
+	for end := time.Now().Add(cmp.Or(p.Wait, startTimeout)); ; {
 		if p.answers(ctx, end) {
 			return nil
 		}
@@ -141,27 +138,17 @@ func (p *Process) answers(ctx context.Context, end time.Time) bool {
 	}
 	defer nc.Close()
 	defer context.AfterFunc(ctx, func() { nc.Close() })()
-	if nc.SetDeadline(end) != nil {
-		return false
-	}
-	if _, err := nc.Write([]byte("PING\r\n")); err != nil {
-		return false
-	}
+	_ = nc.SetDeadline(end) // what fails shows in the reply
+	_, _ = nc.Write([]byte("PING\r\n"))
 	reply, err := bufio.NewReader(nc).ReadString('\n')
 	return err == nil && reply == "+PONG\r\n"
 }
 
 // lastLog is the last line that the server logged.
-func (p *Process) lastLog() (last string) {
-	f, err := os.Open(filepath.Join(p.dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		last = lines.Text()
-	}
-	return last
+func (p *Process) lastLog() string {
+	b, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
 }
 
 // Pause stops a server and what it does in the background, as SIGSTOP does.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -121,14 +120,11 @@ type measured struct {
 	rate    float64   // operations per second
 	cpu     float64   // processor time of all servers, µs an operation
 	leaders []float64 // processor time of the leaders, % of one processor
-	clients float64   // of the clients, as much
-	idle    float64   // that nobody used of the machine's processors, as much
 	load    float64   // the machine's load average over a minute
 }
 
 func (m measured) String() string {
-	return fmt.Sprintf("%.0f operations/s, leaders %.1f, clients %.0f, idle %.0f %% of a processor, load average %.1f",
-		m.rate, m.leaders, m.clients, m.idle, m.load)
+	return fmt.Sprintf("%.0f operations/s, leaders %.1f %% of a processor, load average %.1f", m.rate, m.leaders, m.load)
 }
 
 // measure measures new servers once.
@@ -189,26 +185,15 @@ func (o *options) newLoad(ctx context.Context, address string) *process.Load {
 
 // moment is what counters of the system say.
 type moment struct {
-	at            time.Time
-	done          int64
-	servers       []float64 // their processor time, seconds
-	clients, idle float64
+	at      time.Time
+	done    int64
+	servers []float64 // their processor time, seconds
 }
 
 func look(all []*process.Process, l *process.Load) (m moment) {
 	m = moment{at: time.Now(), done: l.Done.Load()}
 	for _, p := range all {
 		m.servers = append(m.servers, p.CPU())
-	}
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
-		m.clients = float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
-	}
-	if b, err := os.ReadFile("/proc/stat"); err == nil {
-		var user, nice, system, idle, iowait float64
-		if _, err := fmt.Sscanf(string(b), "cpu %f %f %f %f %f", &user, &nice, &system, &idle, &iowait); err == nil {
-			m.idle = (idle + iowait) / 100
-		}
 	}
 	return m
 }
@@ -217,7 +202,7 @@ func look(all []*process.Process, l *process.Load) (m moment) {
 func (m moment) since(before moment, all []*process.Process, leaders []string) (d measured) {
 	seconds := m.at.Sub(before.at).Seconds()
 	percent := func(now, then float64) float64 { return 100 * (now - then) / seconds }
-	d = measured{rate: float64(m.done-before.done) / seconds, clients: percent(m.clients, before.clients), idle: percent(m.idle, before.idle)}
+	d = measured{rate: float64(m.done-before.done) / seconds}
 	sum := 0.0
 	for i, p := range all {
 		used := percent(m.servers[i], before.servers[i])

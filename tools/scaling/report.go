@@ -66,10 +66,8 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 		fmt.Fprintf(&b, " %.1f | %.1f to %.1f |\n", median(of(rounds[i], func(m measured) float64 { return m.cpu })), slices.Min(leaders), slices.Max(leaders))
 	}
 	fmt.Fprintf(&b, "\nThe goal is at least %g of n times. Each process had %g %% of a processor. ", goal, slice)
-	clients, idle := of(every, func(m measured) float64 { return m.clients }), of(every, func(m measured) float64 { return m.idle })
 	loads := of(every, func(m measured) float64 { return m.load })
-	fmt.Fprintf(&b, "The clients used %.0f to %.0f %% of one; %.0f to %.0f %% were idle. Load average %.1f to %.1f.\n",
-		clients[0], clients[len(clients)-1], idle[0], idle[len(idle)-1], loads[0], loads[len(loads)-1])
+	fmt.Fprintf(&b, "Load average %.1f to %.1f.\n", loads[0], loads[len(loads)-1])
 	return b.String()
 }
 

@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 	rounds := make([][]measured, 3)
 	for i, rates := range [][]float64{{50, 52, 51}, {10, 30, 20}, {54, 27, 81}} {
 		for _, r := range rates {
-			rounds[i] = append(rounds[i], measured{rate: r, cpu: 2, leaders: []float64{9.9, 9.5}, clients: 7, idle: 40, load: 9.5})
+			rounds[i] = append(rounds[i], measured{rate: r, cpu: 2, leaders: []float64{9.9, 9.5}, load: 9.5})
 		}
 	}
 	rounds[2][0].load = 10.2
