@@ -4,12 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode"
 )
-
-// maxFailure bounds what is shown of an error reply, bytes.
-const maxFailure = 300
 
 // failed counts an error reply. Only the first of its kind costs more than that.
 func (t *tally) failed(text []byte) {
@@ -19,22 +14,8 @@ func (t *tally) failed(text []byte) {
 	}
 	t.errors[string(code)]++
 	if t.first == "" {
-		t.first = printable(text)
+		t.first = fmt.Sprintf("%.300q", text) // it may have what ends up in a terminal
 	}
-}
-
-// printable is what can be shown of an error reply; never empty.
-func printable(text []byte) string {
-	shown := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(string(text[:min(len(text), maxFailure)]), "?"))
-	if shown == "" {
-		return "(no text)"
-	}
-	return shown
 }
 
 // errorReplies is how many replies were errors.

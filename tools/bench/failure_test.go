@@ -15,14 +15,14 @@ func TestRefused(t *testing.T) {
 		good               int64
 		args               []string
 	}{
-		{"all", "every reply was an error: " + text, "the first: " + text, func(int64, string) string { return "-" + text + "\r\n" }, 0, nil},
+		{"all", "every reply was an error: \"" + text, "the first: \"" + text, func(int64, string) string { return "-" + text + "\r\n" }, 0, nil},
 		{"half", "", "50 of all 100 replies", func(n int64, usual string) string {
 			if n%2 == 0 {
 				return "-" + text + "\r\n"
 			}
 			return usual
 		}, 50, nil},
-		{"one, to be verified", "not verified: 1 operations were refused: ERR ?", "1 ERR", func(n int64, usual string) string {
+		{"one, to be verified", "not verified: 1 operations were refused: \"ERR \\x1b\"", "1 \"ERR\"", func(n int64, usual string) string {
 			if n == 20 {
 				return "-ERR \x1b\r\n"
 			}

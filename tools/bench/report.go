@@ -43,7 +43,7 @@ func (r *Result) printErrors(out io.Writer) {
 	}
 	var codes []string
 	for _, code := range slices.Sorted(maps.Keys(r.errors)) {
-		codes = append(codes, fmt.Sprintf("%d %s", r.errors[code], printable([]byte(code))))
+		codes = append(codes, fmt.Sprintf("%d %q", r.errors[code], code))
 	}
 	fmt.Fprintf(out, "  errors      %d of all %d replies, and not in the figures above: %s\n", n, r.Sent, strings.Join(codes, ", "))
 	fmt.Fprintf(out, "              the first: %s\n", r.first)

@@ -9,15 +9,12 @@ import (
 // Verification compares counters with acknowledgements.
 type Verification struct {
 	Counters     int64
-	Acknowledged int64    // operations that must have been counted once
-	Wrong        int64    // counters that are not what they must be
-	Over         int64    // counted too often, in all
-	Under        int64    // not counted, in all
-	Examples     []string // of wrong counters
+	Acknowledged int64  // operations that must have been counted once
+	Wrong        int64  // counters that are not what they must be
+	Over         int64  // counted too often, in all
+	Under        int64  // not counted, in all
+	Example      string // of a wrong counter
 }
-
-// maxExamples bounds how many wrong counters are named.
-const maxExamples = 5
 
 // Err says what is wrong, or returns nil.
 func (v *Verification) Err() error {
@@ -25,7 +22,7 @@ func (v *Verification) Err() error {
 		return nil
 	}
 	return fmt.Errorf("%d of %d counters are wrong: %d operations counted too often, %d acknowledged and not counted; %s",
-		v.Wrong, v.Counters, v.Over, v.Under, v.Examples[0])
+		v.Wrong, v.Counters, v.Over, v.Under, v.Example)
 }
 
 // readBatch is how many counters are read at once.
@@ -80,10 +77,8 @@ func verify(ctx context.Context, o *options, before []int64, w *worker) (*Verifi
 		v.Wrong++
 		v.Over += over
 		v.Under += under
-		if len(v.Examples) < maxExamples {
-			v.Examples = append(v.Examples, fmt.Sprintf("%s went from %d to %d; %d operations were acknowledged",
-				keyName(o.KeyPrefix, uint32(i), digits), before[i], after[i], acked))
-		}
+		v.Example = fmt.Sprintf("%s went from %d to %d; %d operations were acknowledged",
+			keyName(o.KeyPrefix, uint32(i), digits), before[i], after[i], acked)
 	}
 	return v, nil
 }

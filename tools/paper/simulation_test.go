@@ -57,18 +57,6 @@ func TestFilterAgreesWithFormula(t *testing.T) {
 	}
 }
 
-// In the same memory our filter is far better at the paper's load, by the model and by probes.
-func TestProductInTheSameMemory(t *testing.T) {
-	p := split(&run{quick: true}, newRand(), paperBits, 300, steady)
-	if p.productModel > p.optimisedModel/100 || p.product.hits > 2 {
-		t.Errorf("model %.3g, %d hits in %d probes; the paper's filter: %.3g", p.productModel, p.product.hits, p.product.probes, p.optimisedModel)
-	}
-	o := withinMemory(splitWindow, 64*300, 64*3*6250/8)
-	if o.InitialBytes() > 64*3*6250/8 {
-		t.Errorf("takes %d bytes of %d", o.InitialBytes(), 64*3*6250/8)
-	}
-}
-
 func finds(t *testing.T, res result, i int) finding {
 	t.Helper()
 	if i >= len(res.findings) {

@@ -124,7 +124,7 @@ func (w *world) lag(ctx context.Context) {
 	defer cancel()
 	before := b.peer(ctx, "a")
 	l, failed := newLoad(a, w.o.rate), make(chan error, 1)
-	cpuA, cpuB, began := a.CPU(), b.CPU(), time.Now()
+	began := time.Now()
 	go func() { failed <- l.Run(loading) }()
 	var lags []time.Duration
 	for i := range w.o.probes {
@@ -139,14 +139,11 @@ func (w *world) lag(ctx context.Context) {
 		time.Sleep(time.Duration(i%17) * time.Millisecond)
 	}
 	seconds := time.Since(began).Seconds()
-	cpuA, cpuB = a.CPU()-cpuA, b.CPU()-cpuB
 	cancel()
 	process.Check(<-failed)
 	slices.Sort(lags)
 	after := b.caughtUp(ctx, "a")
 	ops := float64(l.Done.Load())
-	line("answers a second, processors of who decides, who takes:",
-		fmt.Sprintf("%.0f, %.2f, %.2f", float64(after.Pulls-before.Pulls)/seconds, cpuA/seconds, cpuB/seconds))
 	line(fmt.Sprintf("lag at %.0f ops/s and a round trip of %v:", ops/seconds, w.o.rtt),
 		fmt.Sprintf("p50 %v, p99 %v", lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond)))
 	line("… on the wire:", fmt.Sprintf("%.1f bytes an op", float64(after.Bytes-before.Bytes)/ops))

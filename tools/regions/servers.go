@@ -84,7 +84,6 @@ type peer struct {
 	LagOps     uint64 `json:"lag_ops"`
 	LastAnswer int64  `json:"last_answer_ms"`
 	Bytes      uint64 `json:"bytes"`
-	Pulls      uint64 `json:"pulls"`
 }
 
 // state is what a region says of itself.
