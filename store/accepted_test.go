@@ -129,7 +129,7 @@ func mustLoad(t *testing.T, p *partition, created map[Type]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	encoded := func(o object) []byte {
-		b, err := io.ReadAll(o.encode(p))
+		b, err := io.ReadAll(o.encode(&p.machine))
 		must(t, err)
 		return b
 	}

@@ -68,18 +68,18 @@ func (bloomType) kinds() []kind {
 	return []kind{
 		// also a tombstone
 		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes,
-			turn: (*decider).bloomReserve},
+			turn: (*turn).bloomReserve},
 		// An item may need a sub-filter, too.
 		BFAdd - firstBloomKind: {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes,
-			turn: (*decider).bloomAdd},
+			turn: (*turn).bloomAdd},
 		// and the opid
 		BFCAdd - firstBloomKind: {is: writes | hasID | logsItems, entries: 3, fields: sketch.NewBloomBytes,
-			turn: (*decider).bloomCAdd},
-		BFLoad - firstBloomKind:   {is: writes, entries: 1, turn: (*decider).bloomLoad},
-		BFExists - firstBloomKind: {is: ofKeys, turn: (*decider).bloomExists},
-		BFDump - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomDump},
-		BFCard - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
-		BFInfo - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
+			turn: (*turn).bloomCAdd},
+		BFLoad - firstBloomKind:   {is: writes, entries: 1, turn: (*turn).bloomLoad},
+		BFExists - firstBloomKind: {is: ofKeys, turn: (*turn).bloomExists},
+		BFDump - firstBloomKind:   {is: ofKeys, turn: (*turn).bloomDump},
+		BFCard - firstBloomKind:   {is: ofKeys, turn: (*turn).bloomInfo},
+		BFInfo - firstBloomKind:   {is: ofKeys, turn: (*turn).bloomInfo},
 	}
 }
 
@@ -95,13 +95,13 @@ func (bloomType) decode(in *bufio.Reader, _ uint64) (object, error) {
 }
 
 // bloomOf finds the operation's filter; nil if its key does not exist.
-func (x *decider) bloomOf(op *Op) (r *ref, f *sketch.Bloom, err error) {
+func (x *turn) bloomOf(op *Op) (r *ref, f *sketch.Bloom, err error) {
 	r = &x.of(op)[0]
 	f, err = sketchOf[*sketch.Bloom](x, r, TypeBloom)
 	return r, f, err
 }
 
-func (x *decider) bloomReserve(op *Op) error {
+func (x *turn) bloomReserve(op *Op) error {
 	r, f, err := x.bloomOf(op)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func newBloom(op *Op) (header []byte, f *sketch.Bloom, err error) {
 }
 
 // reserveBloom logs the creation of a filter, if the memory is there.
-func (x *decider) reserveBloom(r *ref, op *Op) error {
+func (x *turn) reserveBloom(r *ref, op *Op) error {
 	header, f, err := newBloom(op)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (x *decider) reserveBloom(r *ref, op *Op) error {
 }
 
 // bloomAdd adds the items that are new, one after another.
-func (x *decider) bloomAdd(op *Op) error {
+func (x *turn) bloomAdd(op *Op) error {
 	r, f, err := x.bloomOf(op)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (x *decider) bloomAdd(op *Op) error {
 }
 
 // logItems logs the items in x.control, unless there are none, of which there are none now.
-func (x *decider) logItems(r *ref, n uint64) uint64 {
+func (x *turn) logItems(r *ref, n uint64) uint64 {
 	if n > 0 {
 		x.changeObject(r, x.control, 0)
 	}
@@ -190,7 +190,7 @@ func (x *decider) logItems(r *ref, n uint64) uint64 {
 }
 
 // growBloom logs that a sub-filter is added; false if there cannot be one.
-func (x *decider) growBloom(r *ref, f *sketch.Bloom) bool {
+func (x *turn) growBloom(r *ref, f *sketch.Bloom) bool {
 	next, err := x.roomForItems(r, f, 1, 0)
 	if err == nil {
 		x.control = sketch.AppendGrowth(x.control[:0], next[0])
@@ -202,7 +202,7 @@ func (x *decider) growBloom(r *ref, f *sketch.Bloom) bool {
 // roomForItems returns the sub-filters to be added so that n more items have room, if the
 // memory for them is there, and the space in the log. create is the memory that it takes to
 // create the filter, if there is none yet.
-func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([]sketch.SubFilter, error) {
+func (x *turn) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([]sketch.SubFilter, error) {
 	next, bytes, ok := f.Next(uint64(n))
 	if !ok && f.NonScaling() {
 		return nil, ErrBloomFull
@@ -210,10 +210,10 @@ func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([
 	if !ok {
 		return nil, ErrBloomGrowth
 	}
-	if err := x.reserveMore(len(next) * (entryRoom + len(r.key) + sketch.GrowthBytes)); err != nil {
+	if err := x.world.reserveMore(len(next) * (entryRoom + len(r.key) + sketch.GrowthBytes)); err != nil {
 		return nil, err
 	}
-	pl := planner{pool: r.p.pool, ofObject: true}
+	pl := planner{memory: r.p.memory, ofObject: true}
 	switch {
 	case pl.grant(bytes + create):
 	case create > 0:
@@ -226,7 +226,7 @@ func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([
 }
 
 // bloomCAdd adds items once per opid, all or none; its checks come in the order of cIncrBy's.
-func (x *decider) bloomCAdd(op *Op) error {
+func (x *turn) bloomCAdd(op *Op) error {
 	r, f, wrong := x.bloomOf(op)
 	if len(op.Keys) > MaxCAdd {
 		return ErrManyCAdd
@@ -287,7 +287,7 @@ func (x *decider) bloomCAdd(op *Op) error {
 }
 
 // addToBloom logs items that are new, and the sub-filters that they need.
-func (x *decider) addToBloom(r *ref, f *sketch.Bloom, items [][2]uint64, next []sketch.SubFilter) {
+func (x *turn) addToBloom(r *ref, f *sketch.Bloom, items [][2]uint64, next []sketch.SubFilter) {
 	for len(items) > 0 && x.err == nil {
 		if n := min(uint64(len(items)), f.Room()); n > 0 {
 			x.control = f.AppendItems(x.control[:0])
@@ -302,7 +302,7 @@ func (x *decider) addToBloom(r *ref, f *sketch.Bloom, items [][2]uint64, next []
 	}
 }
 
-func (x *decider) bloomExists(op *Op) error {
+func (x *turn) bloomExists(op *Op) error {
 	_, f, err := x.bloomOf(op)
 	for _, item := range op.Keys {
 		op.Founds = append(op.Founds, err == nil && f != nil && f.Contains(sketch.HashItem(item)))
@@ -311,7 +311,7 @@ func (x *decider) bloomExists(op *Op) error {
 }
 
 // bloomInfo is BFInfo and BFCard.
-func (x *decider) bloomInfo(op *Op) error {
+func (x *turn) bloomInfo(op *Op) error {
 	_, f, err := x.bloomOf(op)
 	switch {
 	case err != nil:
@@ -328,7 +328,7 @@ func (x *decider) bloomInfo(op *Op) error {
 	return nil
 }
 
-func (x *decider) bloomDump(op *Op) error {
+func (x *turn) bloomDump(op *Op) error {
 	_, f, err := x.bloomOf(op)
 	switch {
 	case err != nil:
@@ -343,7 +343,7 @@ func (x *decider) bloomDump(op *Op) error {
 }
 
 // bloomLoad is LOADCHUNK.
-func (x *decider) bloomLoad(op *Op) error {
+func (x *turn) bloomLoad(op *Op) error {
 	r, f, err := x.bloomOf(op)
 	switch {
 	case err != nil:
@@ -360,12 +360,12 @@ func (x *decider) bloomLoad(op *Op) error {
 	return x.changeLarge(r, what)
 }
 
-func (x *decider) loadBloomHeader(r *ref, header []byte) error {
+func (x *turn) loadBloomHeader(r *ref, header []byte) error {
 	f, err := sketch.UnloadedBloom(header)
 	if err != nil {
 		return bloomRefusal(err)
 	}
-	if err := x.reserveMore(2 * (entryRoom + len(header) + len(r.key))); err != nil {
+	if err := x.world.reserveMore(2 * (entryRoom + len(header) + len(r.key))); err != nil {
 		return err
 	}
 	if err = x.createObject(r, TypeBloom, f.Needs(), header); errors.Is(err, ErrOutOfMemory) {

@@ -147,10 +147,10 @@ func (c *partitionCheck) load() error {
 }
 
 // forgoFilters makes redo leave out what is unknown without a snapshot.
-func (p *partition) forgoFilters() { p.marks.filters, p.marks.catalog = math.MaxUint64, math.MaxUint64 }
+func (p *machine) forgoFilters() { p.marks.filters, p.marks.catalog = math.MaxUint64, math.MaxUint64 }
 
 // hasTables reports whether the partition has a catalogue: a state row or a snapshot was read.
-func (p *partition) hasTables() bool { return p.catalog != nil }
+func (p *machine) hasTables() bool { return p.catalog != nil }
 
 // checkSnapshots reads all snapshots. The newest sound one is in c.opened; c.older becomes
 // the one that would stand in for it.
@@ -195,7 +195,7 @@ func (c *partitionCheck) checkSnapshots(views loadedViews) {
 
 // redoLog redoes the whole log.
 func (c *partitionCheck) redoLog() error {
-	redone, opened := newRedoGroup(c.redone, group), newRedoGroup(c.opened, group)
+	redone, opened := newRedoGroup(&c.redone.machine, group), newRedoGroup(&c.opened.machine, group)
 	err := c.db.Log().Read(c.id, c.first, func(seq uint64, content []byte) error {
 		n, err := redone.addAll(seq, content)
 		if err == nil && seq > c.opened.seq {

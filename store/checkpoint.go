@@ -200,7 +200,7 @@ func (s *Store) buildOptions(p *partition, logged int64) seen.Options {
 
 // keep returns how long a table's records are kept, ms of logged time; false if there is
 // no such table. To be called with the partition locked.
-func (p *partition) keep(logged int64) func(table uint32) (ms int64, ok bool) {
+func (p *machine) keep(logged int64) func(table uint32) (ms int64, ok bool) {
 	return func(table uint32) (int64, bool) {
 		t := p.tables[table]
 		if t == nil {
@@ -243,8 +243,8 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	if p.fragments.number != 0 || len(p.tables) == 0 {
 		return false // no view can hold a change that has only begun, or a replica without tables
 	}
-	c.at, c.savedSeq = p.here(), p.saving.savedSeq
-	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0,
+	c.at, c.savedSeq = p.here(), p.savedSeq
+	p.saving.checkpointSeq, p.savedSeq, p.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0,
 		0
 	c.state = p.stateRow()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
@@ -255,7 +255,7 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 }
 
 // stateRow returns what a checkpoint of now puts into the state row.
-func (p *partition) stateRow() partitionState {
+func (p *machine) stateRow() partitionState {
 	return partitionState{
 		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
 		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
@@ -264,7 +264,7 @@ func (p *partition) stateRow() partitionState {
 }
 
 // horizons copies the tables' horizons.
-func (p *partition) horizons() map[uint32]horizon {
+func (p *machine) horizons() map[uint32]horizon {
 	out := make(map[uint32]horizon, len(p.tables))
 	for id, t := range p.tables {
 		out[id] = horizon{forgotten: t.horizon.forgotten, buckets: slices.Clone(t.horizon.buckets)}
@@ -309,7 +309,7 @@ func (c *checkpoint) run() error {
 	c.giveBack()
 	c.build.GiveBack()
 	p.mu.Lock()
-	p.saving.checkpointSeq, p.saving.savedSeq = 0, c.savedSeq
+	p.saving.checkpointSeq, p.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
 }

@@ -109,9 +109,9 @@ func (s *Store) WallTime() int64 {
 }
 
 // moment returns a partition's time at a reading of the clock.
-func (p *partition) moment(wall, running int64) moment {
+func (p *machine) moment(wall, running int64) moment {
 	return moment{logged: p.ahead + running, wall: wall}
 }
 
 // at is when the batch is decided in a partition.
-func (x *decider) at(p *partition) moment { return p.moment(x.wall, x.running) }
+func (x *turn) at(p *machine) moment { return p.moment(x.wall, x.running) }

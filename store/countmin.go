@@ -63,15 +63,15 @@ func (countMinType) kinds() []kind {
 	return []kind{
 		// also a tombstone
 		CMSInit - firstCountMinKind: {is: writes, entries: 2, fields: sketch.MaxCountMinOptions,
-			turn: (*decider).sketchInit},
-		CMSIncrBy - firstCountMinKind: {is: writes | logsItems, entries: 1, turn: (*decider).sketchIncrBy},
+			turn: (*turn).sketchInit},
+		CMSIncrBy - firstCountMinKind: {is: writes | logsItems, entries: 1, turn: (*turn).sketchIncrBy},
 		// The opid, too.
 		CMSCIncrBy - firstCountMinKind: {is: writes | hasID | logsItems, entries: 2,
-			turn: (*decider).sketchCIncrBy},
-		CMSMerge - firstCountMinKind: {is: writes | manyKeys, entries: 1, turn: (*decider).sketchMerge},
-		CMSQuery - firstCountMinKind: {is: ofKeys, turn: (*decider).sketchQuery},
-		CMSInfo - firstCountMinKind:  {is: ofKeys, turn: (*decider).sketchInfo},
-		CMSInner - firstCountMinKind: {is: manyKeys | ofKeys, turn: (*decider).sketchInner},
+			turn: (*turn).sketchCIncrBy},
+		CMSMerge - firstCountMinKind: {is: writes | manyKeys, entries: 1, turn: (*turn).sketchMerge},
+		CMSQuery - firstCountMinKind: {is: ofKeys, turn: (*turn).sketchQuery},
+		CMSInfo - firstCountMinKind:  {is: ofKeys, turn: (*turn).sketchInfo},
+		CMSInner - firstCountMinKind: {is: manyKeys | ofKeys, turn: (*turn).sketchInner},
 	}
 }
 
@@ -90,7 +90,7 @@ func (countMinType) decode(in *bufio.Reader, _ uint64) (object, error) {
 }
 
 // sketchAt finds the sketch under a key.
-func sketchAt(x *decider, r *ref) (*sketch.CountMin, error) {
+func sketchAt(x *turn, r *ref) (*sketch.CountMin, error) {
 	f, err := sketchOf[*sketch.CountMin](x, r, TypeCountMin)
 	if err == nil && f == nil {
 		err = ErrNoSketch
@@ -98,7 +98,7 @@ func sketchAt(x *decider, r *ref) (*sketch.CountMin, error) {
 	return f, err
 }
 
-func (x *decider) sketchInit(op *Op) error {
+func (x *turn) sketchInit(op *Op) error {
 	r := &x.of(op)[0]
 	if r.c.alive(x.wall) {
 		return ErrSketchExists
@@ -124,7 +124,7 @@ func (x *decider) sketchInit(op *Op) error {
 	return err
 }
 
-func (x *decider) sketchQuery(op *Op) error {
+func (x *turn) sketchQuery(op *Op) error {
 	f, err := sketchAt(x, &x.of(op)[0])
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (x *decider) sketchQuery(op *Op) error {
 	return nil
 }
 
-func (x *decider) sketchInfo(op *Op) error {
+func (x *turn) sketchInfo(op *Op) error {
 	f, err := sketchAt(x, &x.of(op)[0])
 	if err == nil {
 		op.Object = f.Info()
@@ -143,7 +143,7 @@ func (x *decider) sketchInfo(op *Op) error {
 
 // sketchIncrBy logs the pairs that overflow nothing, in their order. Cells are not larger
 // than the count, so that usually one look at it is enough for all of them.
-func (x *decider) sketchIncrBy(op *Op) error {
+func (x *turn) sketchIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	f, err := sketchAt(x, r)
 	if err == nil {
@@ -176,7 +176,7 @@ func (x *decider) sketchIncrBy(op *Op) error {
 }
 
 // turnPanes is upkeep if an increment must not come before it.
-func (x *decider) turnPanes(r *ref, f *sketch.CountMin) error {
+func (x *turn) turnPanes(r *ref, f *sketch.CountMin) error {
 	if f.PaneIsOver(x.at(r.p).logged) {
 		return r.c.object().upkeep(x, r)
 	}
@@ -192,7 +192,7 @@ func SketchRange(delta int64) error {
 }
 
 // sketchCIncrBy logs all pairs once per opid; its checks come in the order of cIncrBy's.
-func (x *decider) sketchCIncrBy(op *Op) error {
+func (x *turn) sketchCIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
@@ -229,7 +229,7 @@ func (x *decider) sketchCIncrBy(op *Op) error {
 }
 
 // logPairs logs pairs that fit.
-func (x *decider) logPairs(r *ref, f *sketch.CountMin, items [][]byte, deltas []int64) error {
+func (x *turn) logPairs(r *ref, f *sketch.CountMin, items [][]byte, deltas []int64) error {
 	x.control = f.AppendPairs(x.control[:0], items, deltas)
 	if len(x.control) <= maxChange {
 		x.changeObject(r, x.control, 0)
@@ -240,7 +240,7 @@ func (x *decider) logPairs(r *ref, f *sketch.CountMin, items [][]byte, deltas []
 
 // sketchMerge logs the pages that the sum of the sources changes: the sources may be in
 // other partitions, of which redo knows nothing.
-func (x *decider) sketchMerge(op *Op) error {
+func (x *turn) sketchMerge(op *Op) error {
 	refs := x.of(op)
 	f, err := sketchAt(x, &refs[0])
 	if err == nil {
@@ -275,7 +275,7 @@ func (x *decider) sketchMerge(op *Op) error {
 }
 
 // sketchInner is CMSInner.
-func (x *decider) sketchInner(op *Op) error {
+func (x *turn) sketchInner(op *Op) error {
 	refs := x.of(op)
 	a, err := sketchAt(x, &refs[0])
 	if err != nil {

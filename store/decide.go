@@ -13,7 +13,7 @@ import (
 // turn decides one operation. This is the only place where filters are asked and time
 // is read; what it finds is logged as outcomes and redone from them ("decide once, redo
 // everywhere"). A refused operation logs nothing: no effect, no opid (G6).
-func (x *decider) turn(op *Op) error {
+func (x *turn) decideOne(op *Op) error {
 	if x.unread {
 		if err := x.readable(op); err != nil {
 			return err
@@ -26,13 +26,13 @@ func (x *decider) turn(op *Op) error {
 }
 
 // log writes an outcome into the partition's section of this batch and redoes it.
-func (x *decider) log(p *partition, e *entry) {
+func (x *turn) log(p *machine, e *entry) {
 	x.copied = *e // else each entry would need memory of its own, as redo is called through a table
 	x.logKept(p, &x.copied)
 }
 
 // logKept is log of an entry that is not on the stack.
-func (x *decider) logKept(p *partition, e *entry) {
+func (x *turn) logKept(p *machine, e *entry) {
 	if p.draft.first == 0 {
 		p.at, p.draft.first = x.at(p), p.seq+1
 		p.draft.section = beginSection(p.draft.section[:0], p.at)
@@ -46,11 +46,11 @@ func (x *decider) logKept(p *partition, e *entry) {
 
 // findAgain finds an operation's keys anew after a FLUSHALL earlier in the
 // batch: nothing exists any more, and nothing is remembered.
-func (x *decider) findAgain(op *Op) {
+func (x *turn) findAgain(op *Op) {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
-			r.c = r.p.hot.install(r.keyHash, r.key, x.s.hashes.positionIn(r.slot, r.key))
+			r.c = r.p.hot.install(r.keyHash, r.key, r.p.hashes.positionIn(r.slot, r.key))
 		}
 		if op.Kind.has(hasID) {
 			r.disk = nil
@@ -61,7 +61,7 @@ func (x *decider) findAgain(op *Op) {
 
 // cIncrBy applies an idempotent increment: stale, duplicate or mismatch, wrong
 // type, overflow, out of memory, in this order.
-func (x *decider) cIncrBy(op *Op) error {
+func (x *turn) cIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	r.judgeAgain(op.ID)
 	if err := x.checkTime(op, r); err != nil {
@@ -86,7 +86,7 @@ func (x *decider) cIncrBy(op *Op) error {
 
 // duplicate answers a retry: with the original result where it is recorded,
 // otherwise with the present value.
-func (x *decider) duplicate(op *Op, r *ref) error {
+func (x *turn) duplicate(op *Op, r *ref) error {
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
 		if r.seen.Delta != op.Delta {
@@ -103,7 +103,7 @@ func (x *decider) duplicate(op *Op, r *ref) error {
 }
 
 // duplicateItems is duplicate for an operation on a sketch, whose Delta is a fingerprint.
-func (x *decider) duplicateItems(op *Op, r *ref) error {
+func (x *turn) duplicateItems(op *Op, r *ref) error {
 	err := x.duplicate(op, r)
 	if err == ErrMismatch {
 		err = ErrOtherItems
@@ -113,7 +113,7 @@ func (x *decider) duplicateItems(op *Op, r *ref) error {
 
 // checkTime refuses an operation whose time says that its id may have been
 // forgotten (G7), and one from the future.
-func (x *decider) checkTime(op *Op, r *ref) error {
+func (x *turn) checkTime(op *Op, r *ref) error {
 	d := r.t.def
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
@@ -147,7 +147,7 @@ const minSeconds, maxSeconds = 1e9, 1e11
 
 // forgottenBefore is the wall time before which an operation on a key may have
 // been forgotten: by its table, or by one that the key belonged to before.
-func (x *decider) forgottenBefore(r *ref) int64 {
+func (x *turn) forgottenBefore(r *ref) int64 {
 	d, logged := r.t.def, x.at(r.p).logged
 	before := max(x.wall-d.Window.Milliseconds(), d.ForgottenBefore,
 		r.t.horizon.before(logged, d.keep(logged)))
@@ -165,7 +165,7 @@ func (x *decider) forgottenBefore(r *ref) int64 {
 }
 
 // checkIncr refuses an increment of an object and one that would overflow.
-func (x *decider) checkIncr(r *ref, delta int64) error {
+func (x *turn) checkIncr(r *ref, delta int64) error {
 	if !r.c.alive(x.wall) {
 		return nil
 	}
@@ -189,7 +189,7 @@ func sum(a, b int64) (int64, bool) {
 // makeRoom logs what the table's filter has to do before it takes another id:
 // refreshes, growth. At the memory cap an APPROX table refuses (G5), at its
 // disk cap an EXACT one, and also one more operation of a hash that too many have.
-func (x *decider) makeRoom(r *ref) error {
+func (x *turn) makeRoom(r *ref) error {
 	t := r.t
 	if r.others >= seen.MaxOthers {
 		return ErrSameHash
@@ -211,10 +211,9 @@ func (x *decider) makeRoom(r *ref) error {
 
 // whichMemory returns the refusal of a table whose filter is full. The server's limit is the
 // reason if what the table may still take is more than the server has.
-func (p *partition) whichMemory(t *tableState) error {
+func (p *machine) whichMemory(t *tableState) error {
 	share, has := t.def.MaxMemory/uint64(p.count), t.filter.Bytes()
-	limit := p.pool.limit.Load()
-	if share == 0 || share > has && limit > 0 && p.pool.used.Load()+int64(share-has) > limit {
+	if share == 0 || share > has && !p.memory.fits(int64(share-has)) {
 		return ErrOutOfMemory
 	}
 	return errTableMemory
@@ -223,7 +222,7 @@ func (p *partition) whichMemory(t *tableState) error {
 // diskFull reports whether a table's records have reached their share of
 // MAXDISK. Without a record an EXACT operation could not be confirmed, so new
 // ones are refused until old records expire.
-func (p *partition) diskFull(t *tableState) bool {
+func (p *machine) diskFull(t *tableState) bool {
 	limit := t.def.MaxDisk / uint64(p.count)
 	return t.def.MaxDisk > 0 && t.def.Mode == Exact && p.seen.RunBytes(t.def.ID) >= limit
 }
@@ -233,16 +232,16 @@ const maxEvents = 16
 
 // plan logs the events that a table's filter plans. An error means that the disk has no
 // space for them, and that nothing was done.
-func (x *decider) plan(p *partition, t *tableState) error {
-	if err := x.reserveMore(maxEvents * eventRoom); err != nil {
+func (x *turn) plan(p *machine, t *tableState) error {
+	if err := x.world.reserveMore(maxEvents * eventRoom); err != nil {
 		return err
 	}
-	pl := planner{pool: p.pool}
+	pl := planner{memory: p.memory}
 	for n := range maxEvents {
 		ev, ok := t.filter.Plan(x.at(p).logged, pl.grant)
 		pl.settle()
 		if !ok || x.err != nil {
-			x.giveBack((maxEvents - n) * eventRoom)
+			x.world.giveBack((maxEvents - n) * eventRoom)
 			break
 		}
 		x.control = ev.AppendTo(x.control[:0])
@@ -256,7 +255,7 @@ const eventRoom = entryRoom + fbf.MaxEventBytes
 
 // applyIncr logs an increment together with its opid, and returns the
 // counter's new value. All checks have passed.
-func (x *decider) applyIncr(op *Op, r *ref, delta int64) int64 {
+func (x *turn) applyIncr(op *Op, r *ref, delta int64) int64 {
 	x.expireFirst(r)
 	e := x.applyEntry(op, r, delta)
 	x.postImage(e, r, delta)
@@ -267,7 +266,7 @@ func (x *decider) applyIncr(op *Op, r *ref, delta int64) int64 {
 // applyEntry returns the entry of an idempotent operation, still without its
 // post-image. It is valid until the next call; it is filled in place, as in
 // Op.reset.
-func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
+func (x *turn) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e := &x.entry
 	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
@@ -277,7 +276,7 @@ func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
 
 // rememberOp logs that an idempotent operation on an object was applied, behind the change that
 // it made. Fingerprint and result take the place of a counter's delta and value.
-func (x *decider) rememberOp(op *Op, r *ref, result int64) {
+func (x *turn) rememberOp(op *Op, r *ref, result int64) {
 	e := x.applyEntry(op, r, op.Delta)
 	e.kind, e.value = entryRemember, result
 	x.logApply(r, e)
@@ -286,7 +285,7 @@ func (x *decider) rememberOp(op *Op, r *ref, result int64) {
 }
 
 // logApply logs the outcome of an idempotent operation.
-func (x *decider) logApply(r *ref, e *entry) {
+func (x *turn) logApply(r *ref, e *entry) {
 	if r.t.def.Mode == Exact {
 		e.flags |= flagExact
 	}
@@ -303,7 +302,7 @@ func (x *decider) logApply(r *ref, e *entry) {
 }
 
 // postImage fills in the value after an increment of a counter.
-func (x *decider) postImage(e *entry, r *ref, delta int64) {
+func (x *turn) postImage(e *entry, r *ref, delta int64) {
 	c := r.c
 	e.value = delta
 	switch {
@@ -326,7 +325,7 @@ func (e *entry) setExpire(at int64) {
 }
 
 // cmIncrBy applies an increment of several counters, wholly or not at all.
-func (x *decider) cmIncrBy(op *Op) error {
+func (x *turn) cmIncrBy(op *Op) error {
 	refs := x.of(op)
 	if err := x.checkOneTable(op, refs); err != nil {
 		return err
@@ -369,7 +368,7 @@ func (x *decider) cmIncrBy(op *Op) error {
 }
 
 // checkOneTable refuses keys that repeat or lie in different tables.
-func (x *decider) checkOneTable(op *Op, refs []ref) error {
+func (x *turn) checkOneTable(op *Op, refs []ref) error {
 	if len(op.Deltas) != len(refs) || len(refs) == 0 {
 		return ErrSpansTables
 	}
@@ -386,7 +385,7 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 
 // multiDuplicate answers a retried CMINCRBY; an opid known for some of its
 // keys only belongs to another operation.
-func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
+func (x *turn) multiDuplicate(op *Op, refs []ref, known int) error {
 	if known < len(refs) {
 		if anyHeard(refs) {
 			return ErrPartlyHeard
@@ -407,12 +406,12 @@ func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
 
 // tighten makes the filter of an APPROX table test at ERROR/n, so that the n
 // tests of one operation err no more often than ERROR together.
-func (x *decider) tighten(r *ref, n int) error {
+func (x *turn) tighten(r *ref, n int) error {
 	t, need := r.t, testsFor(n)
 	if t.def.Mode != Approx || max(t.tests, baseTests) >= need {
 		return nil
 	}
-	pl := planner{pool: r.p.pool}
+	pl := planner{memory: r.p.memory}
 	bytes, err := t.filter.AlterBytes(t.def.filterOptions(need, r.p.count))
 	if err != nil || !pl.grant(bytes) {
 		return ErrOutOfMemory
@@ -423,7 +422,7 @@ func (x *decider) tighten(r *ref, n int) error {
 }
 
 // cSeen tells what is remembered of an operation.
-func (x *decider) cSeen(op *Op) error {
+func (x *turn) cSeen(op *Op) error {
 	r := &x.of(op)[0]
 	r.judgeAgain(op.ID)
 	switch r.verdict {

@@ -16,7 +16,7 @@ func (op *Op) checkBounds() error {
 
 // cIncrEx applies an idempotent bounded increment; its checks come in the
 // order of cIncrBy's.
-func (x *decider) cIncrEx(op *Op) error {
+func (x *turn) cIncrEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := op.checkBounds(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (x *decider) cIncrEx(op *Op) error {
 // whatever the counter and the bounds are now. APPROX knows neither; what it
 // remembers was within its bounds, so it answers the present value and the whole
 // increment.
-func (x *decider) duplicateEx(op *Op, r *ref) error {
+func (x *turn) duplicateEx(op *Op, r *ref) error {
 	if err := x.duplicate(op, r); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (x *decider) duplicateEx(op *Op, r *ref) error {
 }
 
 // incrEx applies a bounded increment, every time.
-func (x *decider) incrEx(op *Op) error {
+func (x *turn) incrEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := op.checkBounds(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (op *Op) answer(b boundedResult) {
 }
 
 // bounded computes what a bounded increment makes of a counter.
-func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
+func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 	var value int64
 	if r.c.alive(x.wall) {
 		if r.c.kind != TypeCounter {
@@ -183,7 +183,7 @@ func (op *Op) setsExpiry(old int64) bool {
 
 // expireEx gives a post-image the expiry that a bounded increment asks for. It
 // reports whether that is past already, so that the counter goes at once.
-func (x *decider) expireEx(e *entry, op *Op, c *counter) (gone bool) {
+func (x *turn) expireEx(e *entry, op *Op, c *counter) (gone bool) {
 	var old int64
 	if c.alive(x.wall) {
 		old = c.expire

@@ -6,7 +6,7 @@ import "slices"
 // every time they are sent. Their outcomes are post-images too.
 
 // incrBy adds to a counter.
-func (x *decider) incrBy(op *Op) error {
+func (x *turn) incrBy(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.checkIncr(r, op.Delta); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (x *decider) incrBy(op *Op) error {
 }
 
 // set overwrites a key with a counter.
-func (x *decider) set(op *Op) error {
+func (x *turn) set(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
 	alive := c.alive(x.wall)
@@ -50,7 +50,7 @@ func (x *decider) set(op *Op) error {
 
 // mset overwrites several keys with counters. With NX it does so only if none
 // of them exists; nothing is logged before all are known to be missing (G6).
-func (x *decider) mset(op *Op) error {
+func (x *turn) mset(op *Op) error {
 	refs := x.of(op)
 	if len(op.Deltas) != len(refs) {
 		return ErrOption
@@ -72,7 +72,7 @@ func (x *decider) mset(op *Op) error {
 }
 
 // markReplaced notes what an outcome that makes a counter replaces.
-func (x *decider) markReplaced(e *entry, c *counter) {
+func (x *turn) markReplaced(e *entry, c *counter) {
 	switch {
 	case c.kind == TypeNone:
 		e.flags |= flagCreated
@@ -83,7 +83,7 @@ func (x *decider) markReplaced(e *entry, c *counter) {
 
 // del deletes keys. Their opids stay remembered: a late retry must not
 // resurrect a counter.
-func (x *decider) del(op *Op) error {
+func (x *turn) del(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		alive := r.c.alive(x.wall)
@@ -97,7 +97,7 @@ func (x *decider) del(op *Op) error {
 
 // remove logs the tombstone of a key, if there is anything to remove. The end of an object is its own: what
 // other regions count under the name stays, and is shown from now on.
-func (x *decider) remove(r *ref) {
+func (x *turn) remove(r *ref) {
 	if r.c.kind == TypeNone {
 		return
 	}
@@ -115,7 +115,7 @@ func (x *decider) remove(r *ref) {
 }
 
 // readCounter answers the value of a key that must be a counter if it exists.
-func (x *decider) readCounter(op *Op, r *ref) error {
+func (x *turn) readCounter(op *Op, r *ref) error {
 	if !r.c.alive(x.wall) {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (x *decider) readCounter(op *Op, r *ref) error {
 }
 
 // getDel reads and deletes a counter.
-func (x *decider) getDel(op *Op) error {
+func (x *turn) getDel(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
@@ -137,7 +137,7 @@ func (x *decider) getDel(op *Op) error {
 }
 
 // getEx reads a counter and changes its expiry.
-func (x *decider) getEx(op *Op) error {
+func (x *turn) getEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
@@ -154,7 +154,7 @@ func (x *decider) getEx(op *Op) error {
 }
 
 // expireAt sets when a key expires.
-func (x *decider) expireAt(op *Op) error {
+func (x *turn) expireAt(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
 	if !c.alive(x.wall) || !op.expireAllowed(c.expire) {
@@ -184,7 +184,7 @@ func (op *Op) expireAllowed(old int64) bool {
 }
 
 // persist removes the expiry of a key.
-func (x *decider) persist(op *Op) error {
+func (x *turn) persist(op *Op) error {
 	r := &x.of(op)[0]
 	if r.c.alive(x.wall) && r.c.expire != 0 {
 		x.logExpire(r, 0)
@@ -194,7 +194,7 @@ func (x *decider) persist(op *Op) error {
 }
 
 // logExpire logs when a key expires; 0: never.
-func (x *decider) logExpire(r *ref, at int64) {
+func (x *turn) logExpire(r *ref, at int64) {
 	e := entry{kind: entrySetExpiry, typ: r.c.kind, key: r.key, c: r.c, value: r.c.value}
 	e.setExpire(at)
 	x.noteExpire(&e, r)
@@ -203,11 +203,11 @@ func (x *decider) logExpire(r *ref, at int64) {
 
 // removeExpired logs the tombstone of a key whose time has come: the active
 // expiry cycle. A key that was changed meanwhile stays.
-func (x *decider) removeExpired(op *Op) error {
+func (x *turn) removeExpired(op *Op) error {
 	for i := range x.of(op) {
 		if r := &x.of(op)[i]; !r.c.alive(x.wall) {
 			if r.c.kind != TypeNone {
-				x.s.expired.Add(1)
+				x.expired++
 			}
 			x.remove(r)
 		}
@@ -217,7 +217,9 @@ func (x *decider) removeExpired(op *Op) error {
 
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
-func (x *decider) flushAll(op *Op) error {
+func (x *turn) decideFlush(op *Op) error { return x.world.flushAll(op) }
+
+func (x *execution) flushAll(op *Op) error {
 	if slices.ContainsFunc(x.touched, func(t touched) bool {
 		g := t.p.regions
 		return g != nil && !g.alone()
@@ -230,23 +232,23 @@ func (x *decider) flushAll(op *Op) error {
 		if p.gone {
 			continue // another shard's, and empty
 		}
-		x.flush(p, saves)
+		x.flush(&p.machine, saves)
 	}
 	x.flushed = true
 	return nil
 }
 
 // flush empties a partition. saves: Redis would take a snapshot.
-func (x *decider) flush(p *partition, saves bool) {
+func (x *turn) flush(p *machine, saves bool) {
 	gone := p.size
 	x.log(p, &entry{kind: entryFlush, value: x.wall})
-	if p.saving.savedSeq -= gone - 1; saves {
-		p.saving.savedSeq = int64(p.seq)
+	if p.savedSeq -= gone - 1; saves {
+		p.savedSeq = int64(p.seq)
 	}
 }
 
 // read answers a query from state.
-func (x *decider) read(op *Op) error {
+func (x *turn) read(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		alive := r.c.alive(x.wall)

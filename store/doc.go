@@ -126,13 +126,13 @@
 //
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses; in a region that
 //	                    joins: checkCaughtUp
-//	G2 no lost ack      decider.wait
-//	G3 not from future  decider.take and commitMark
-//	G4 all or nothing   decider.apply: one batch of the log; R1 in checkpoint.go
+//	G2 no lost ack      execution.wait
+//	G3 not from future  execution.take and commitMark
+//	G4 all or nothing   execution.apply: one batch of the log; R1 in checkpoint.go
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon
-//	G8 fail stop        Store.freeze; decider.refusal
+//	G8 fail stop        Store.freeze; execution.refusal
 //
 // A Store is safe for concurrent use; a Batch belongs to one goroutine.
 package store

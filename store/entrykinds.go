@@ -59,7 +59,7 @@ type kindRow struct {
 	key   keyUse
 	makes func(e *entry) bool // whether an entry makes its key exist in memory, if the kind does; nil: always
 	parts func(e *entry) bool // whether redo needs the parts of the key; nil: only if there is a note
-	redo  func(p *partition, e *entry, seq uint64, at moment) error
+	redo  func(p *machine, e *entry, seq uint64, at moment) error
 
 	// These say what other regions are told. They are told no merge and no heard opid: those come
 	// from the region that made them. They are told nothing of objects.
@@ -123,13 +123,13 @@ func clientKinds() map[entryKind]kindRow {
 		entryApply: {
 			name: "apply", meaning: "an idempotent operation; value is the counter after it",
 			fields: []entryField{fieldTable, fieldOp},
-			traits: hasTable | hasOpid | isPlain, key: keyCounter, redo: (*partition).redoApply,
+			traits: hasTable | hasOpid | isPlain, key: keyCounter, redo: (*machine).redoApply,
 			told: always, change: (*entry).changeAdd, take: (*taker).takeApplied,
 		},
 		entrySet: {
 			name: "set", meaning: "a value was set: a counter's post-image",
 			fields: []entryField{fieldKey, fieldValue},
-			traits: isPlain, key: keyCounter, redo: (*partition).redoSet,
+			traits: isPlain, key: keyCounter, redo: (*machine).redoSet,
 			told: always, change: (*entry).changeSet,
 		},
 		entryDelete: {
@@ -137,32 +137,32 @@ func clientKinds() map[entryKind]kindRow {
 				"deleted. With flag 01 it ends an object, " +
 				"and the key shows what other regions count under its name",
 			fields: []entryField{fieldKey},
-			traits: isPlain, key: keyCounter, redo: (*partition).redoDelete,
+			traits: isPlain, key: keyCounter, redo: (*machine).redoDelete,
 			told:   func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 },
 			change: (*entry).changeDelete,
 		},
 		entryCreate: {
 			name: "create", meaning: "a key that holds an object was created",
 			fields: []entryField{fieldKey, fieldObjectType, fieldBytes.as("options bytes")},
-			key:    keyObject, redo: (*partition).redoCreate,
+			key:    keyObject, redo: (*machine).redoCreate,
 		},
 		entryChange: {
 			name: "change", meaning: "an object changed",
 			fields: []entryField{fieldKey, fieldObjectType, fieldBytes.as("change bytes")},
-			key:    keyFound, redo: (*partition).redoChange,
+			key:    keyFound, redo: (*machine).redoChange,
 		},
 		entrySetExpiry: {
 			name: "expire", meaning: "the expiry of a key was set; without flag 04: removed. Of a counter " +
 				"it is a post-image, too",
 			fields: []entryField{fieldKey, fieldType, fieldValueOfCounter},
-			key:    keyCounter, makes: (*entry).isOfCounter, redo: (*partition).redoExpire,
+			key:    keyCounter, makes: (*entry).isOfCounter, redo: (*machine).redoExpire,
 			told:   func(e *entry, _ part.Region) bool { return e.isOfCounter() },
 			change: (*entry).changeExpire,
 		},
 		entryIncr: {
 			name: "increment", meaning: "an increment without an opid; value is the counter after it",
 			fields: []entryField{fieldKey, fieldDelta, fieldValue},
-			traits: isPlain, key: keyCounter, redo: (*partition).redoSet,
+			traits: isPlain, key: keyCounter, redo: (*machine).redoSet,
 			told: always, change: (*entry).changeAdd,
 		},
 		entryRemember: {
@@ -170,23 +170,23 @@ func clientKinds() map[entryKind]kindRow {
 				"operation; its items, and deltas, have the " +
 				"fingerprint (store/sketch/hash.go). Bit i of the answers of BF.CADD says that item i was new",
 			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, fingerprint v, answers v")},
-			traits: hasTable | hasOpid, key: keyFound, redo: (*partition).redoRemember,
+			traits: hasTable | hasOpid, key: keyFound, redo: (*machine).redoRemember,
 		},
 		entryFragment: {
 			name: "fragment", meaning: "a fragment of a change that is longer than 256 KiB",
 			fields: []entryField{fieldNumber, fieldBytes},
-			redo:   (*partition).redoFragment,
+			redo:   (*machine).redoFragment,
 		},
 		entryLast: {
 			name:    "last fragment",
 			meaning: "an object changed: the change is the fragments with that number, then these bytes",
 			fields:  []entryField{fieldKey, fieldObjectType, fieldNumber, fieldBytes},
-			key:     keyFound, redo: (*partition).redoLast,
+			key:     keyFound, redo: (*machine).redoLast,
 		},
 		entryDrop: {
 			name: "drop", meaning: "the fragments with that number, whose last one never came, are dropped",
 			fields: []entryField{fieldNumber},
-			redo:   (*partition).redoDrop,
+			redo:   (*machine).redoDrop,
 		},
 	}
 }
@@ -197,23 +197,23 @@ func tableKinds() map[entryKind]kindRow {
 		entryControl: {
 			name: "control", meaning: "what a table's filter did (Event, fbf/event.go)",
 			fields: []entryField{fieldTable, fieldBytes.as("event bytes")},
-			traits: hasTable, redo: (*partition).redoControl,
+			traits: hasTable, redo: (*machine).redoControl,
 		},
 		entryTighten: {
 			name: "tighten", meaning: "a table's filter tests at ERROR/n from now on",
 			fields: []entryField{fieldTable, fieldValue.as("n v")},
-			traits: hasTable, redo: (*partition).redoTighten,
+			traits: hasTable, redo: (*machine).redoTighten,
 		},
 		entryCatalog: {
 			name: "catalog", meaning: "the tables, whole",
 			fields: []entryField{fieldBytes.as("catalogue bytes")},
-			redo:   (*partition).redoCatalog,
+			redo:   (*machine).redoCatalog,
 		},
 		entryFlush: {
 			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the " +
 				"tables' forgotten-before",
 			fields: []entryField{fieldValue.as("wall time v")},
-			traits: noSaving, redo: (*partition).redoFlush,
+			traits: noSaving, redo: (*machine).redoFlush,
 		},
 	}
 }
@@ -225,7 +225,7 @@ func partitionKinds() map[entryKind]kindRow {
 			name: "jump", meaning: "the directory is this incarnation from now on, and the next entry has " +
 				"the sequence last + 1",
 			fields: []entryField{fieldNumber.as("incarnation u"), fieldValue.as("last v")},
-			traits: jumps, redo: (*partition).redoJump,
+			traits: jumps, redo: (*machine).redoJump,
 		},
 		entryAdopt: {
 			name: "adopt", meaning: "another shard's partition, as of its entry last, takes the place of " +
@@ -235,19 +235,19 @@ func partitionKinds() map[entryKind]kindRow {
 				"held under the number, as behind a hand over",
 			fields: []entryField{fieldValue.as("sequence v"), fieldBytes.as("bytes: last u, digest u, " +
 				"number u")},
-			traits: jumps | noSaving | moves, redo: (*partition).redoAdopt,
+			traits: jumps | noSaving | moves, redo: (*machine).redoAdopt,
 		},
 		entryVacate: {
 			name: "vacate", meaning: "another shard has the partition: entry 7, and it is gone",
 			fields: []entryField{fieldValue.as("wall time v")},
-			traits: noSaving | moves, redo: (*partition).redoVacate,
+			traits: noSaving | moves, redo: (*machine).redoVacate,
 		},
 		entryHandOver: {
 			name: "hand over", meaning: "the partition is held under the number, which is that of its " +
 				"move to another shard, and nobody is answered; " +
 				"0: it is held no longer",
 			fields: []entryField{fieldValue.as("number v")},
-			redo:   (*partition).redoHandOver,
+			redo:   (*machine).redoHandOver,
 		},
 	}
 }
@@ -262,7 +262,7 @@ func heardKinds() map[entryKind]kindRow {
 				"store/part/delta.go). what: 1 it existed and " +
 				"does not any more, 2 the key holds an object here, else 0",
 			fields: []entryField{fieldKey, fieldMerged, fieldPartsDelta}, fits: (*entry).mergeFits,
-			traits: ofRegions, key: keyCounter, parts: (*entry).addsToParts, redo: (*partition).redoMerge,
+			traits: ofRegions, key: keyCounter, parts: (*entry).addsToParts, redo: (*machine).redoMerge,
 		},
 		entryHeard: {
 			name: "heard", meaning: "another region applied an idempotent operation. The dot is that of " +
@@ -270,7 +270,7 @@ func heardKinds() map[entryKind]kindRow {
 				"before, or 0",
 			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, delta v, result v"), fieldOrigin,
 				fieldDot},
-			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*partition).redoHeard,
+			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*machine).redoHeard,
 		},
 		entryTakeBack: {
 			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
@@ -282,7 +282,7 @@ func heardKinds() map[entryKind]kindRow {
 				fieldResult, fieldParts},
 			fits:   (*entry).takeBackFits,
 			traits: hasTable | hasOpid | ofRegions, key: keyCounter, makes: (*entry).isHeld,
-			parts: (*entry).isHeld, redo: (*partition).redoTakeBack,
+			parts: (*entry).isHeld, redo: (*machine).redoTakeBack,
 			told: always, change: (*entry).changeTakeBack, take: (*taker).takeLost,
 		},
 		entryCursor: {
@@ -290,14 +290,14 @@ func heardKinds() map[entryKind]kindRow {
 				"had said what it had taken itself. The proof " +
 				"is the source's, of the sequence (store/proof.go)",
 			fields: []entryField{fieldCursor},
-			traits: ofRegions, redo: (*partition).redoCursor,
+			traits: ofRegions, redo: (*machine).redoCursor,
 			told: always, take: (*taker).takeCursor,
 		},
 		entryPaid: {
 			name:    "paid",
 			meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
 			fields:  []entryField{fieldKey, fieldDot, fieldMade},
-			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
+			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
 			told: always, change: (*entry).changePaid,
 		},
 		entryOwed: {
@@ -307,7 +307,7 @@ func heardKinds() map[entryKind]kindRow {
 			fields: []entryField{fieldKey, fieldOwed}, fits: func(e *entry) bool {
 				return e.r.what <= owedSettled && len(e.r.owed) > 0
 			},
-			traits: ofRegions, key: keyNamed, redo: (*partition).redoOwed,
+			traits: ofRegions, key: keyNamed, redo: (*machine).redoOwed,
 			told: func(e *entry, _ part.Region) bool { return e.r.what == owedTold }, take: (*taker).takeOwed,
 		},
 	}
@@ -320,19 +320,19 @@ func regionKinds() map[entryKind]kindRow {
 			name: "regions", meaning: "the regions, whole: JSON with the field names of `RegionSet` " +
 				"(store/region.go); others are refused",
 			fields: []entryField{fieldBytes.as("regions bytes")},
-			traits: ofRegions, redo: (*partition).redoRegions,
+			traits: ofRegions, redo: (*machine).redoRegions,
 		},
 		entryForget: {
 			name:    "forget",
 			meaning: "the parts of a key that does not exist, and whose end all regions know, go",
 			fields:  []entryField{fieldKey},
-			traits:  ofRegions, key: keyCounter, redo: (*partition).redoForget,
+			traits:  ofRegions, key: keyCounter, redo: (*machine).redoForget,
 		},
 		entrySpent: {
 			name:    "spent",
 			meaning: "take-backs of the own part with these clocks are forgotten: all regions know them",
 			fields:  []entryField{fieldKey, fieldClocks},
-			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*partition).redoOwnParts,
+			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
 			told: always, change: (*entry).changeSpent,
 		},
 		entryLevelled: {
@@ -341,7 +341,7 @@ func regionKinds() map[entryKind]kindRow {
 				"regions; it said so as the entry of that sequence, 0: this one. Of the heir: it changes " +
 				"that region's parts from now on",
 			fields: []entryField{fieldLevelled},
-			traits: ofRegions, redo: (*partition).redoLevelled,
+			traits: ofRegions, redo: (*machine).redoLevelled,
 			told: func(e *entry, self part.Region) bool { return e.r.levelled.By.Region == self },
 			take: (*taker).takeLevelled,
 		},
@@ -352,7 +352,7 @@ func regionKinds() map[entryKind]kindRow {
 				"have the sequences before it, which entry 12 " +
 				"has passed",
 			fields: []entryField{fieldKey, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
-			traits: ofRegions, key: keyCounter, redo: (*partition).redoMerge,
+			traits: ofRegions, key: keyCounter, redo: (*machine).redoMerge,
 			told: always, change: (*entry).changeHeir,
 		},
 	}
@@ -405,7 +405,7 @@ func (e *entry) getFields(r *sectionReader) {
 // membership nor any clock ("decide once, redo everywhere"). What the marks
 // say is already contained in the loaded state is left alone, so that redoing
 // from an earlier point of the log than necessary changes nothing (G4).
-func (p *partition) redo(e *entry, seq uint64, at moment) error {
+func (p *machine) redo(e *entry, seq uint64, at moment) error {
 	if e.flags&flagCreated != 0 && seq > p.marks.counters {
 		p.size++
 		if e.c != nil { // live it is never nil
@@ -426,7 +426,7 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 
 // resolve fills the derived fields of an entry that was read from the log, as far as hashEntry has
 // not. Live, Decide has filled all of them on its way.
-func (p *partition) resolve(e *entry, seq uint64) error {
+func (p *machine) resolve(e *entry, seq uint64) error {
 	row := e.kind.row()
 	if row.traits&hasTable != 0 {
 		e.t = p.tables[e.table]

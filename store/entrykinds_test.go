@@ -108,7 +108,7 @@ func TestNewKind(t *testing.T) {
 	kindRows[kind] = kindRow{
 		name: "double", meaning: "a counter was doubled; value is the counter after it",
 		fields: []entryField{fieldKey, fieldValue}, traits: isPlain, key: keyCounter,
-		redo: func(p *partition, e *entry, seq uint64, at moment) error {
+		redo: func(p *machine, e *entry, seq uint64, at moment) error {
 			redone++
 			return p.redoSet(e, seq, at)
 		},
@@ -119,7 +119,7 @@ func TestNewKind(t *testing.T) {
 		},
 	}
 	defer func() { kindRows[kind] = kindRow{} }()
-	double := func(x *decider, r *ref) {
+	double := func(x *turn, r *ref) {
 		x.log(r.p, &entry{kind: kind, key: r.key, c: r.c, value: 2 * r.c.value})
 	}
 
@@ -130,7 +130,7 @@ func TestNewKind(t *testing.T) {
 	x := s.internal(p)
 	x.lock()
 	must(t, x.reserveMore(entryRoom+1))
-	double(x, &ref{p: p, key: []byte("k"), c: p.hot.peek("k")})
+	double(&x.turn, &ref{p: &p.machine, key: []byte("k"), c: p.hot.peek("k")})
 	must(t, x.finish())
 	if v, _ := get(s, "k"); v != 42 || redone != 1 {
 		t.Fatalf("%d, redone %d times", v, redone)

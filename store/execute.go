@@ -7,7 +7,6 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
-	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // This file is the walk of a batch, top to bottom. One CINCRBY goes like this:
@@ -32,12 +31,10 @@ import (
 // partitions each. So a lock is held for a fraction of the batch only, and other batches,
 // in other goroutines, take the partitions in between.
 
-// decider is the working state of one batch on its way through the store.
-type decider struct {
+// execution is the working state of one batch on its way through the store.
+type execution struct {
+	turn
 	s       *Store
-	ops     []Op
-	refs    []ref
-	items   []uint64 // hashes of filter items
 	touched []touched
 	mask    []uint64 // bit set of touched partitions
 	slots   []uint16 // of the operations' keys, while the batch is being split
@@ -46,36 +43,21 @@ type decider struct {
 	first   int    // which one the last batch began with
 	writes  bool   // the batch contains an operation that may write
 	flushes bool   // the batch contains a FLUSHALL
+	flushed bool   // … which was executed
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
-	atomic  bool   // the batch is
 	frozen  error  // of one of the share's partitions
 	moved   bool   // one of them is another shard's, or about to be
 	leaving bool   // Store.Leave
-	unread  bool   // one of them has an object that cannot be read
 	onBlock func() // the batch's OnBlock
 
-	wall          int64 // unix ms, when the share was locked
-	running       int64 // … and the running time (clock.go)
-	batch         *oplog.Batch
-	wrote         bool   // there is a commit to wait for
-	records       int    // of the log, which the batch has become
-	replica       bool   // the batch is Replica
-	room          int64  // bytes of the log that are reserved for the batch (G8)
-	cold          []int  // refs whose row must be read
-	value         []byte // of a row that is read
-	confirm       []int  // refs whose opid must be looked up in runs
-	judging       judging
-	entry, copied entry      // scratch of applyEntry and regionalEntry, and of log
-	regional      regional   // … of the latter
-	control       []byte     // scratch for encoded events
-	parts         part.Parts // … and for a merge
-	toPay         int        // take-backs that a batch of the cycle may still make
-	err           error      // first failure of redo or commit: freezes the store
-	past          []point    // what replies rest on in lives of partitions that have ended
-	flushed       bool       // a FLUSHALL was executed
-	lines         int64      // keeps the compiler from dropping loads made ahead
-	hits          uint64     // keys that queries found
-	misses        uint64     // … and did not
+	batch   *oplog.Batch
+	wrote   bool    // there is a commit to wait for
+	records int     // of the log, which the batch has become
+	replica bool    // the batch is Replica
+	room    int64   // bytes of the log that are reserved for the batch (G8)
+	cold    []int   // refs whose row must be read
+	value   []byte  // of a row that is read
+	past    []point // what replies rest on in lives of partitions that have ended
 }
 
 // share is a part of the batch that is decided and committed by itself. Since nothing
@@ -98,7 +80,7 @@ type touched struct {
 type ref struct {
 	op     int // index of its operation
 	key    []byte
-	p      *partition
+	p      *machine
 	c      *counter
 	slot   uint16
 	asks   bool // its operation carries an opid
@@ -119,7 +101,22 @@ type ref struct {
 	disk *onDisk // what was read outside the lock; nil on the steady path
 }
 
-// opRun locates an operation's refs and items in the decider.
+// partition returns the one that a ref's machine belongs to.
+func (x *execution) partition(r *ref) *partition { return x.s.partitions[r.p.id] }
+
+// What follows is the world of the batch's turn.
+
+func (x *execution) maxRecord() int64    { return x.s.maxRecord() }
+func (x *execution) endRecord()          { x.apply() }
+func (x *execution) incarnation() uint64 { return x.s.db.Meta().Incarnation }
+
+func (x *execution) roomFor(bytes int) bool { return x.room+int64(bytes) <= x.s.maxRecord() }
+
+func (x *execution) sameLife(m *machine, life uint64) error {
+	return x.s.partitions[m.id].sameLife(life)
+}
+
+// opRun locates an operation's refs and items in the execution.
 type opRun struct {
 	first, n         int
 	firstItem, items int
@@ -133,7 +130,7 @@ type opRun struct {
 // has several keys and none is logged in fragments (fragments.go). Safe for concurrent use with
 // different batches.
 func (s *Store) Execute(b *Batch) {
-	x := &b.decider
+	x := &b.execution
 	x.begin(s, b)
 	if len(x.touched) == 0 {
 		x.giveBackRoom()
@@ -159,16 +156,17 @@ func (s *Store) Execute(b *Batch) {
 }
 
 // begin routes the batch; an atomic one is not split.
-func (x *decider) begin(s *Store, b *Batch) {
+func (x *execution) begin(s *Store, b *Batch) {
 	if x.s != s {
-		*x = decider{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.oplog.NewBatch()}
+		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.oplog.NewBatch()}
 	}
 	ops := b.Ops
+	x.world, x.undo = x, s.opts.RegionUndo
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
 	x.err, x.room, x.wrote = nil, 0, false
 	x.records, x.replica, x.flushes = 0, b.Replica, false
 	x.flushed, x.writes, x.past = false, false, x.past[:0]
-	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
+	x.onBlock, x.hits, x.misses, x.expired, x.judging.used = b.OnBlock, 0, 0, 0, 0
 	clear(x.mask)
 	writable, member, refused := s.writable(), s.member.Load(), s.clientsRefused()
 	for i := range ops {
@@ -222,7 +220,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 // commitShares decides the shares one after another: those that are free first, in two
 // passes, then the others. Batches in different goroutines rarely wait for each other so,
 // for each begins with another share than the last time.
-func (x *decider) commitShares() {
+func (x *execution) commitShares() {
 	n := len(x.shares)
 	x.first = (x.first + 1) % n
 	var done [maxShares]bool
@@ -248,7 +246,7 @@ func (x *decider) commitShares() {
 // be read is a commit of its own: the locks are not held meanwhile. Another batch that
 // sees it may wait for that commit before this one does, which reads first. Should it
 // panic, the partitions stay locked and the process must end (G8).
-func (x *decider) commit() {
+func (x *execution) commit() {
 	fetches := 0
 	for from := x.share.from; ; {
 		to := x.pieceFrom(from)
@@ -292,7 +290,7 @@ var pieceSize = 2 * group
 const fewMissing = 4
 
 // pieceFrom is where the piece that begins with a ref ends.
-func (x *decider) pieceFrom(from int) int {
+func (x *execution) pieceFrom(from int) int {
 	if !x.isSplit {
 		return x.share.to
 	}
@@ -305,7 +303,7 @@ const maxFetches = 4
 
 // lock takes the share's partitions in ascending order, as all callers that wait for several do. For one
 // that is away it waits with nothing locked, and with nothing uncommitted that others may wait for.
-func (x *decider) lock() {
+func (x *execution) lock() {
 	for i := 0; i < len(x.share.touched); i++ {
 		p := x.share.touched[i].p
 		if p.lockNow() {
@@ -329,7 +327,7 @@ func (x *decider) lock() {
 }
 
 // tryLock is lock if nobody has to be waited for.
-func (x *decider) tryLock() bool {
+func (x *execution) tryLock() bool {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
 		free := p.mu.TryLock()
@@ -350,7 +348,7 @@ func (x *decider) tryLock() bool {
 
 // locked makes partitions just locked ready for the batch. It reads the clock once, so that none's
 // time goes back.
-func (x *decider) locked() {
+func (x *execution) locked() {
 	x.frozen, x.moved, x.leaving, x.unread = nil, false, x.s.leaving.on.Load(), false
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
@@ -371,7 +369,7 @@ func (x *decider) locked() {
 
 // nextPiece makes the partitions ready for the next piece of the batch, whose
 // preparation sees what was decided before.
-func (x *decider) nextPiece() {
+func (x *execution) nextPiece() {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
 		p.seen.SetMark()
@@ -381,7 +379,7 @@ func (x *decider) nextPiece() {
 	}
 }
 
-func (x *decider) unlock() {
+func (x *execution) unlock() {
 	for i := range x.share.touched {
 		x.share.touched[i].p.mu.Unlock()
 	}
@@ -389,14 +387,14 @@ func (x *decider) unlock() {
 
 // prepare finds the keys of refs from..to-1 in memory and judges their opids. It
 // returns false when rows or records must be fetched first.
-func (x *decider) prepare(from, to int) bool {
+func (x *execution) prepare(from, to int) bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
 	x.prepareMore(from, to)
 	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
 // prepareMore is prepare for more refs: what they lack is fetched with the rest.
-func (x *decider) prepareMore(from, to int) {
+func (x *execution) prepareMore(from, to int) {
 	x.judging.positives = x.judging.positives[:0]
 	for ; from < to; from += group {
 		to := min(from+group, to)
@@ -408,7 +406,7 @@ func (x *decider) prepareMore(from, to int) {
 }
 
 // find finds the keys of refs from..to-1 in memory.
-func (x *decider) find(from, to int) {
+func (x *execution) find(from, to int) {
 	for i := from; i < to; i++ {
 		r := &x.refs[i]
 		if r.failed {
@@ -421,7 +419,7 @@ func (x *decider) find(from, to int) {
 }
 
 // decide decides the operations of refs from..to-1, all unless the batch is split.
-func (x *decider) decide(from, to int) {
+func (x *execution) decide(from, to int) {
 	if x.isSplit {
 		x.decideShare(from, to)
 		return
@@ -453,7 +451,7 @@ func (x *decider) decide(from, to int) {
 }
 
 // decideShare is decide for a piece of a share of a batch that is split.
-func (x *decider) decideShare(from, to int) {
+func (x *execution) decideShare(from, to int) {
 	for ; from < to && x.err == nil; from += group {
 		refs := x.refs[from:min(from+group, to)]
 		x.lines += touch(refs)
@@ -470,7 +468,7 @@ func (x *decider) decideShare(from, to int) {
 // on everything that was decided in the partition so far if a filter, the tables or the
 // memory of ids had a part in it, for they do not tell which operation it was. An
 // operation of this region whose record was found is no newer than the last change of its key.
-func (x *decider) take(op *Op) {
+func (x *execution) take(op *Op) {
 	if x.frozen != nil && (op.Kind.Write() || x.moved) {
 		if op.Err = x.refusal(op); op.Err != nil {
 			return
@@ -481,7 +479,7 @@ func (x *decider) take(op *Op) {
 		op.Err = ErrLeaving
 		return
 	}
-	op.Err, op.run.judged = x.turn(op), true
+	op.Err, op.run.judged = x.decideOne(op), true
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if p := r.p; op.Kind.has(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
@@ -495,7 +493,7 @@ func (x *decider) take(op *Op) {
 // apply turns the outcomes into one log record and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
-func (x *decider) apply() {
+func (x *execution) apply() {
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		p := t.p
@@ -537,7 +535,7 @@ func (x *decider) apply() {
 const maxKeptSection = 1 << 20
 
 // trim makes room in the partitions, now that no ref is used any more.
-func (x *decider) trim() {
+func (x *execution) trim() {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
 		p.hot.trim(p.committed.upTo())
@@ -545,14 +543,14 @@ func (x *decider) trim() {
 }
 
 // waits reports whether the batch's replies have to wait for a commit.
-func (x *decider) waits() bool {
+func (x *execution) waits() bool {
 	return x.wrote || x.s.replica != nil || slices.ContainsFunc(x.touched, func(t touched) bool {
 		return t.p.committed.upTo() < t.need
 	})
 }
 
 // blocks calls OnBlock.
-func (x *decider) blocks() {
+func (x *execution) blocks() {
 	if x.onBlock != nil {
 		x.onBlock()
 	}
@@ -560,7 +558,7 @@ func (x *decider) blocks() {
 
 // wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.
-func (x *decider) wait() {
+func (x *execution) wait() {
 	x.commitNow()
 	for i := range x.touched {
 		if t := &x.touched[i]; x.err == nil {
@@ -581,7 +579,7 @@ func (x *decider) wait() {
 }
 
 // commitNow returns when what the batch has logged so far is committed.
-func (x *decider) commitNow() {
+func (x *execution) commitNow() {
 	if x.err != nil || !x.wrote {
 		return
 	}

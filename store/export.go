@@ -59,7 +59,7 @@ func exportPartition(db *persistence.DB, id uint16, fn func(c Exported) error) (
 	}
 	p.forgoFilters()
 	p.logIsWhole, p.marks.records = state.seq == 0, 1<<64-1
-	g := newRedoGroup(p, group)
+	g := newRedoGroup(&p.machine, group)
 	damage = db.Log().Read(id, p.seq+1, func(seq uint64, content []byte) error {
 		_, err := g.addAll(seq, content)
 		return err

@@ -20,7 +20,7 @@ type onDisk struct {
 }
 
 // fromDisk returns the ref's onDisk, which stays its own for the whole batch.
-func (x *decider) fromDisk(r *ref) *onDisk {
+func (x *turn) fromDisk(r *ref) *onDisk {
 	if r.disk == nil {
 		r.disk = x.judging.newOnDisk()
 	}
@@ -39,7 +39,7 @@ type load struct {
 
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
-func (x *decider) fetch() {
+func (x *execution) fetch() {
 	x.fetchRows()
 	for _, i := range x.cold {
 		r := &x.refs[i]
@@ -56,7 +56,7 @@ const minFetch = 32
 
 // fetchRows reads the rows of x.cold, on several processors if they are many: the
 // clients of the batch all wait for them, and nothing else may be left to do.
-func (x *decider) fetchRows() {
+func (x *execution) fetchRows() {
 	// In the order of rows, neighbours share most of the way to theirs.
 	slices.SortFunc(x.cold, func(a, b int) int {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
@@ -73,7 +73,7 @@ func (x *decider) fetchRows() {
 
 // readRows reads the rows of some refs. It returns value, memory for any row's, to be
 // used again.
-func (x *decider) readRows(refs []int, value []byte) []byte {
+func (x *execution) readRows(refs []int, value []byte) []byte {
 	for _, i := range refs {
 		r := &x.refs[i]
 		l := &r.disk.load
@@ -89,13 +89,13 @@ func (x *decider) readRows(refs []int, value []byte) []byte {
 // key may have been changed and evicted since, or the knowledge that there is
 // no row to read. Of a partition whose rows are not ingested yet nothing is read: what
 // is asked of it is refused.
-func (x *decider) install(r *ref) bool {
+func (x *execution) install(r *ref) bool {
 	pos := x.s.hashes.positionIn(r.slot, r.key)
 	if r.p.rows.lacks(pos) {
 		r.c = r.p.hot.install(r.keyHash, r.key, pos)
 		return true
 	}
-	if r.p.movedRows != nil {
+	if x.partition(r).movedRows != nil {
 		r.c = newCounter(r.key, pos) // of a row that is not there yet memory must know nothing
 		return true
 	}
@@ -117,7 +117,7 @@ func (x *decider) install(r *ref) bool {
 	return true
 }
 
-func (x *decider) fail(r *ref, err error) {
+func (x *execution) fail(r *ref, err error) {
 	if err != nil {
 		x.s.log.Error("read failed", "key", string(r.key), "error", err)
 		op := &x.ops[r.op]
@@ -132,7 +132,7 @@ func (x *decider) fail(r *ref, err error) {
 
 // request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.
-func (x *decider) request(refs []ref) {
+func (x *execution) request(refs []ref) {
 	for i := range refs {
 		r := &refs[i]
 		r.c = r.p.hot.table.guess(r.keyHash)

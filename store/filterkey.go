@@ -139,18 +139,18 @@ func (filterType) kinds() []kind {
 	return []kind{
 		// also a tombstone
 		FBFReserve - firstFilterKind: {is: writes | unsplit, entries: 2, fields: maxFilterOptions,
-			turn: (*decider).filterReserve},
+			turn: (*turn).filterReserve},
 		FBFAdd - firstFilterKind: {is: writes | hashesItems, entries: 2, fields: maxFilterOptions,
-			turn: (*decider).filterAdd},
+			turn: (*turn).filterAdd},
 		FBFRefresh - firstFilterKind: {is: writes | unsplit, entries: 1, fields: fbf.MaxEventBytes,
-			turn: (*decider).filterRefresh},
-		FBFExists - firstFilterKind: {is: hashesItems, turn: (*decider).filterExists},
-		FBFCard - firstFilterKind:   {is: unsplit | ofKeys, turn: (*decider).filterCard},
-		FBFInfo - firstFilterKind:   {is: unsplit | ofKeys, turn: (*decider).filterInfo},
+			turn: (*turn).filterRefresh},
+		FBFExists - firstFilterKind: {is: hashesItems, turn: (*turn).filterExists},
+		FBFCard - firstFilterKind:   {is: unsplit | ofKeys, turn: (*turn).filterCard},
+		FBFInfo - firstFilterKind:   {is: unsplit | ofKeys, turn: (*turn).filterInfo},
 	}
 }
 
-func (x *decider) filterReserve(op *Op) error {
+func (x *turn) filterReserve(op *Op) error {
 	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (x *decider) filterReserve(op *Op) error {
 	return x.reserve(r, op)
 }
 
-func (x *decider) filterCard(op *Op) error {
+func (x *turn) filterCard(op *Op) error {
 	_, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if f != nil {
 		op.Value, op.Found = int64(f.items()), true
@@ -169,7 +169,7 @@ func (x *decider) filterCard(op *Op) error {
 	return err
 }
 
-func (x *decider) filterInfo(op *Op) error {
+func (x *turn) filterInfo(op *Op) error {
 	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func (x *decider) filterInfo(op *Op) error {
 }
 
 // reserve logs the creation of a filter, if the memory is there.
-func (x *decider) reserve(r *ref, op *Op) error {
+func (x *turn) reserve(r *ref, op *Op) error {
 	var opts FilterOptions
 	if o, _ := op.Object.(*FilterOptions); o != nil {
 		opts = *o
@@ -197,7 +197,7 @@ func (x *decider) reserve(r *ref, op *Op) error {
 // filterAdd adds items in order; an item that is present already, or that the
 // filter takes for one, is not added again, and one for which there is no room
 // is not added at all.
-func (x *decider) filterAdd(op *Op) error {
+func (x *turn) filterAdd(op *Op) error {
 	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (x *decider) filterAdd(op *Op) error {
 	return nil
 }
 
-func (x *decider) filterExists(op *Op) error {
+func (x *turn) filterExists(op *Op) error {
 	_, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (x *decider) filterExists(op *Op) error {
 
 // filterRefresh is FBF.REFRESH: a FIXED filter drops its oldest generation,
 // another seals its newest and forgets nothing early.
-func (x *decider) filterRefresh(op *Op) error {
+func (x *turn) filterRefresh(op *Op) error {
 	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
@@ -267,12 +267,12 @@ const (
 )
 
 // note puts a change of a filter into scratch memory, for changeObject.
-func (x *decider) note(what byte, rest []byte) []byte {
+func (x *turn) note(what byte, rest []byte) []byte {
 	x.control = append(append(x.control[:0], what), rest...)
 	return x.control
 }
 
-func (x *decider) logEvent(r *ref, ev fbf.Event) {
+func (x *turn) logEvent(r *ref, ev fbf.Event) {
 	x.control = ev.AppendTo(append(x.control[:0], filterEvent))
 	x.changeObject(r, x.control, 0)
 }
@@ -380,16 +380,16 @@ func (f *filterKey) due(logged int64) bool {
 }
 
 // upkeep logs the refreshes and other events that are due.
-func (f *filterKey) upkeep(x *decider, r *ref) error {
+func (f *filterKey) upkeep(x *turn, r *ref) error {
 	for n := 0; n < maxEvents && x.err == nil && f.due(x.at(r.p).logged); n++ {
-		if err := x.reserveMore(eventRoom + 1 + len(r.key)); err != nil {
+		if err := x.world.reserveMore(eventRoom + 1 + len(r.key)); err != nil {
 			return err
 		}
 		if f.fixed != nil {
 			x.changeObject(r, x.note(filterEvent, nil), 0)
 			continue
 		}
-		pl := planner{pool: r.p.pool, ofObject: true}
+		pl := planner{memory: r.p.memory, ofObject: true}
 		ev, ok := f.adaptive.Plan(x.at(r.p).logged, pl.grant)
 		pl.settle()
 		if !ok {
@@ -440,7 +440,7 @@ func (f *filterKey) refresh(event []byte, logged int64) error {
 // encode writes a header, which is length-prefixed: options, last refresh, number of
 // refreshes. Then comes the encoding of package fbf, or fbf/paper. Bits bear to be set
 // again, and the rest is as of now.
-func (f *filterKey) encode(*partition) io.Reader {
+func (f *filterKey) encode(*machine) io.Reader {
 	h := coding.AppendBytes(nil, f.opts.encode())
 	h = binary.AppendVarint(h, f.refreshed)
 	h = binary.AppendUvarint(h, f.refreshes)

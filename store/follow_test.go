@@ -33,10 +33,10 @@ func TestFollow(t *testing.T) {
 		t.Helper()
 		for i, p := range leader.partitions {
 			must(t, leader.oplog.BeginRecovery(p.id))
-			g := newRedoGroup(follower.partitions[i], 5)
+			g := newRedoGroup(nil, 5)
 			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1,
 				func(seq uint64, content []byte) error {
-					return follower.follow(g, seq, content, nil)
+					return follower.follow(follower.partitions[i], g, seq, content, nil)
 				}))
 			leader.oplog.EndRecovery()
 		}
@@ -54,10 +54,10 @@ func TestFollow(t *testing.T) {
 	gap := 0
 	for i, p := range leader.partitions {
 		must(t, leader.oplog.BeginRecovery(p.id))
-		g, q := newRedoGroup(follower.partitions[i], 5), follower.partitions[i]
+		g, q := newRedoGroup(nil, 5), follower.partitions[i]
 		must(t, leader.oplog.Read(p.id, q.seq+2, func(seq uint64, content []byte) error {
 			before := q.seq
-			if err := follower.follow(g, seq, content, nil); errors.Is(err, ErrLogDamaged) &&
+			if err := follower.follow(q, g, seq, content, nil); errors.Is(err, ErrLogDamaged) &&
 				q.seq == before {
 				gap++
 				return nil
@@ -84,17 +84,17 @@ func TestFollow(t *testing.T) {
 func TestFollowDamaged(t *testing.T) {
 	s := testStore(t, nil)
 	p := s.partitions[0]
-	g, section, n := newRedoGroup(p, 5), beginSection(nil, p.at), uint64(0)
+	g, section, n := newRedoGroup(nil, 5), beginSection(nil, p.at), uint64(0)
 	for ; n < 12; n++ {
 		key := fmt.Sprintf("k%d", n)
 		before := p.seq
-		if err := s.follow(g, before+1, append(section, 0xff), nil); !errors.Is(err, errCorruptEntry) ||
+		if err := s.follow(p, g, before+1, append(section, 0xff), nil); !errors.Is(err, errCorruptEntry) ||
 			p.seq != before || p.size != 0 {
 			t.Fatalf("behind %d entries: %v; %d entries were redone", n, err, p.seq-before)
 		}
 		section = (&entry{kind: entrySet, flags: flagCreated, key: []byte(key), value: 1}).appendTo(section)
 	}
-	must(t, s.follow(g, p.seq+1, section, nil))
+	must(t, s.follow(p, g, p.seq+1, section, nil))
 	if p.size != int64(n) {
 		t.Errorf("%d of %d entries were redone", p.size, n)
 	}

@@ -19,9 +19,9 @@ var maxRecord = int64(1) << 30
 
 // beginLarge is called before an operation logs its first entry, if that may be much: what
 // others of the batch have logged becomes a record of its own if it is much.
-func (x *decider) beginLarge(p *partition) {
-	if !x.atomic && p.draft.first != 0 && int64(len(p.draft.section)) > x.s.maxRecord()/4 {
-		x.apply()
+func (x *turn) beginLarge(p *machine) {
+	if !x.atomic && p.draft.first != 0 && int64(len(p.draft.section)) > x.world.maxRecord()/4 {
+		x.world.endRecord()
 	}
 }
 
@@ -34,13 +34,13 @@ type fragments struct {
 // changeLarge is changeObject for a change of any size, for which it finds space in the
 // log. An error means that there is none, or that the atomic batch is too large, and nothing
 // has changed.
-func (x *decider) changeLarge(r *ref, what []byte) error {
-	if x.atomic && x.room+int64(len(what)) > x.s.maxRecord() {
+func (x *turn) changeLarge(r *ref, what []byte) error {
+	if x.atomic && !x.world.roomFor(len(what)) {
 		return ErrTooLarge
 	}
 	x.beginLarge(r.p)
 	n := len(what)/maxChange + 1
-	if err := x.reserveMore(len(what) + n*(entryRoom+len(r.key))); err != nil {
+	if err := x.world.reserveMore(len(what) + n*(entryRoom+len(r.key))); err != nil {
 		return err
 	}
 	if len(what) <= maxChange {
@@ -51,7 +51,7 @@ func (x *decider) changeLarge(r *ref, what []byte) error {
 	for ; len(what) > maxChange && x.err == nil; what = what[maxChange:] {
 		x.log(r.p, &entry{kind: entryFragment, delta: int64(number), id: what[:maxChange]})
 		if !x.atomic {
-			x.apply() // a record of its own
+			x.world.endRecord() // a record of its own
 		}
 	}
 	if x.err == nil {
@@ -61,7 +61,7 @@ func (x *decider) changeLarge(r *ref, what []byte) error {
 }
 
 // redoFragment takes in a fragment of a change.
-func (p *partition) redoFragment(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoFragment(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.filters {
 		return nil // a snapshot has all fragments of a change, or none
 	}
@@ -81,7 +81,7 @@ func (p *partition) redoFragment(e *entry, seq uint64, _ moment) error {
 }
 
 // redoLast redoes a change whose last fragment has come.
-func (p *partition) redoLast(e *entry, seq uint64, at moment) error {
+func (p *machine) redoLast(e *entry, seq uint64, at moment) error {
 	if seq <= p.marks.filters {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (p *partition) redoLast(e *entry, seq uint64, at moment) error {
 }
 
 // redoDrop forgets fragments whose last one will never come.
-func (p *partition) redoDrop(e *entry, _ uint64, _ moment) error {
+func (p *machine) redoDrop(e *entry, _ uint64, _ moment) error {
 	if p.fragments.number == uint64(e.delta) {
 		p.fragments = fragments{}
 	}
@@ -113,11 +113,10 @@ type unfinished struct {
 	number uint64
 }
 
-// takeUnfinished takes the partition's fragments, which count for nothing from now on.
-func (p *partition) takeUnfinished() unfinished {
-	u := unfinished{p, p.fragments.number}
-	p.fragments = fragments{}
-	return u
+// takeUnfinished takes the machine's fragments, which count for nothing from now on.
+func (p *machine) takeUnfinished() (number uint64) {
+	number, p.fragments = p.fragments.number, fragments{}
+	return number
 }
 
 // dropFragments logs that unfinished fragments are dropped.
@@ -125,11 +124,11 @@ func (s *Store) dropFragments(all []unfinished) error {
 	for _, u := range all {
 		x := s.internal(u.p)
 		x.lock()
-		if err := x.reserveMore(entryRoom); err != nil {
+		if err := x.world.reserveMore(entryRoom); err != nil {
 			x.unlock()
 			return err
 		}
-		x.log(u.p, &entry{kind: entryDrop, delta: int64(u.number)})
+		x.log(&u.p.machine, &entry{kind: entryDrop, delta: int64(u.number)})
 		if err := x.finish(); err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func (j *judging) newOnDisk() *onDisk {
 // overlap. The partitions are locked.
 
 // askFilters judges refs from..to-1 by the filters and notes the positives.
-func (x *decider) askFilters(from, to int) {
+func (x *turn) askFilters(from, to int) {
 	j := &x.judging
 	for i := from; i < to; i++ {
 		r := &x.refs[i]
@@ -78,7 +78,7 @@ func (x *decider) askFilters(from, to int) {
 }
 
 // confirmPositives judges the refs that askFilters has noted.
-func (x *decider) confirmPositives() {
+func (x *turn) confirmPositives() {
 	j := &x.judging
 	if len(j.positives) > 1 {
 		for i := range j.positives {
@@ -105,7 +105,7 @@ const fewPositives = 8
 
 // askRunFilters judges an opid by the filters of the runs that are to be asked, and
 // reports whether that was enough.
-func (x *decider) askRunFilters(ref int) bool {
+func (x *turn) askRunFilters(ref int) bool {
 	r := &x.refs[ref]
 	if !r.disk.search.Exclude(r.hash) {
 		return false
@@ -115,7 +115,7 @@ func (x *decider) askRunFilters(ref int) bool {
 }
 
 // judgeOne judges one opid.
-func (x *decider) judgeOne(ref int) {
+func (x *turn) judgeOne(ref int) {
 	r := &x.refs[ref]
 	if m, ok := r.askFilters(x.at(r.p).logged); ok {
 		x.askRecords(&positive{ref: ref, match: m})
@@ -163,7 +163,7 @@ func (r *ref) eachLink(logged int64, fn func(*tableState)) {
 // askRecords judges an opid that a filter may know by the records in memory and
 // by what its search found in runs. If those are yet to be asked the verdict is
 // verdictUnknown and the ref in x.confirm.
-func (x *decider) askRecords(pos *positive) {
+func (x *turn) askRecords(pos *positive) {
 	r := &x.refs[pos.ref]
 	tags := pos.match.Tags
 	if tags&tagExact != 0 {
@@ -254,6 +254,6 @@ func (t *twins) add(hash uint64) { t[hash>>6&15] |= 1 << (hash & 63) }
 func (t *twins) mayHave(hash uint64) bool { return t[hash>>6&15]>>(hash&63)&1 != 0 }
 
 // tableOf returns the table of a key.
-func (p *partition) tableOf(key []byte) *tableState {
+func (p *machine) tableOf(key []byte) *tableState {
 	return p.tables[p.catalog.find(key).ID]
 }

@@ -55,7 +55,7 @@ type tally struct {
 // tallySize is what a tally takes of the memory for filters, bytes.
 const tallySize = 64
 
-func addToTally(x *decider, op *Op) error {
+func addToTally(x *turn, op *Op) error {
 	r, f, err := objectAt[*tally](x, op, typeTally)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func addToTally(x *decider, op *Op) error {
 	return nil
 }
 
-func readTally(x *decider, op *Op) error {
+func readTally(x *turn, op *Op) error {
 	_, f, err := objectAt[*tally](x, op, typeTally)
 	if f != nil {
 		op.Value, op.Found = f.value, true
@@ -102,11 +102,11 @@ func (f *tally) redo(c change) error {
 // tallyEncoder reads the state only when its turn comes, and with it how far it is.
 type tallyEncoder struct {
 	f    *tally
-	p    *partition
+	p    *machine
 	rest io.Reader
 }
 
-func (f *tally) encode(p *partition) io.Reader { return &tallyEncoder{f: f, p: p} }
+func (f *tally) encode(p *machine) io.Reader { return &tallyEncoder{f: f, p: p} }
 
 func (e *tallyEncoder) Read(b []byte) (int, error) {
 	if e.rest == nil {
@@ -127,10 +127,10 @@ func (tallyType) decode(r *bufio.Reader, maxBytes uint64) (object, error) {
 	return &tally{value: value, seq: seq}, nil
 }
 
-func (f *tally) bytes() uint64                   { return tallySize }
-func (f *tally) due(int64) bool                  { return false }
-func (f *tally) upkeep(x *decider, r *ref) error { return nil }
-func (f *tally) release()                        {}
+func (f *tally) bytes() uint64                { return tallySize }
+func (f *tally) due(int64) bool               { return false }
+func (f *tally) upkeep(x *turn, r *ref) error { return nil }
+func (f *tally) release()                     {}
 
 // TestKeyType plays what the store does with keys of any type: nothing of it knows tallies.
 func TestKeyType(t *testing.T) {

@@ -39,7 +39,7 @@ type kind struct {
 	// entries is how many entries the operation logs at most for each of its keys, or
 	// partitions, and fields how many bytes these hold beside entryRoom, key and opid.
 	entries, fields uint16
-	turn            func(*decider, *Op) error // decides it
+	turn            func(*turn, *Op) error // decides it
 }
 
 // kinds declares every Kind, once.
@@ -47,44 +47,44 @@ var kinds = makeKinds()
 
 func makeKinds() (all [maxTypes * kindsPerType]kind) {
 	copy(all[:], []kind{
-		CIncrBy:  {is: writes | hasID, entries: 1, turn: (*decider).cIncrBy},
-		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*decider).cmIncrBy}, // also a tightening
-		CIncrEx:  {is: writes | hasID, entries: 2, turn: (*decider).cIncrEx},             // also a tombstone
-		IncrEx:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrEx},
-		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrBy},
-		Set:      {is: writes | ofKeys | anyObject, entries: 1, turn: (*decider).set},
-		MSet:     {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*decider).mset},
-		Del:      {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*decider).del},
-		GetDel:   {is: writes | ofKeys, entries: 1, turn: (*decider).getDel},
-		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*decider).getEx},
-		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*decider).expireAt},
-		Persist:  {is: writes | ofKeys, entries: 1, turn: (*decider).persist},
-		FlushAll: {is: writes | allKeys | anyObject, entries: 1, turn: (*decider).flushAll},
+		CIncrBy:  {is: writes | hasID, entries: 1, turn: (*turn).cIncrBy},
+		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*turn).cmIncrBy}, // also a tightening
+		CIncrEx:  {is: writes | hasID, entries: 2, turn: (*turn).cIncrEx},             // also a tombstone
+		IncrEx:   {is: writes | ofKeys, entries: 1, turn: (*turn).incrEx},
+		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*turn).incrBy},
+		Set:      {is: writes | ofKeys | anyObject, entries: 1, turn: (*turn).set},
+		MSet:     {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*turn).mset},
+		Del:      {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*turn).del},
+		GetDel:   {is: writes | ofKeys, entries: 1, turn: (*turn).getDel},
+		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*turn).getEx},
+		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*turn).expireAt},
+		Persist:  {is: writes | ofKeys, entries: 1, turn: (*turn).persist},
+		FlushAll: {is: writes | allKeys | anyObject, entries: 1, turn: (*turn).decideFlush},
 
-		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
+		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*turn).removeExpired},
 
 		// also tombstones, before and after
-		regionMerge: {is: writes, entries: 3, turn: (*decider).regionMerge},
+		regionMerge: {is: writes, entries: 3, turn: (*turn).regionMerge},
 		// also what is owed
-		regionHear: {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionHear},
+		regionHear: {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*turn).regionHear},
 		// the same
-		regionLost:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionLost},
-		regionOwe:    {is: writes, entries: 1, turn: (*decider).regionOwe},
-		regionCursor: {is: writes | manyKeys, entries: 1, turn: (*decider).regionCursor},
-		regionLevel:  {is: writes | manyKeys, entries: 1, turn: (*decider).regionLevel},
-		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*decider).regionDrop},
+		regionLost:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*turn).regionLost},
+		regionOwe:    {is: writes, entries: 1, turn: (*turn).regionOwe},
+		regionCursor: {is: writes | manyKeys, entries: 1, turn: (*turn).regionCursor},
+		regionLevel:  {is: writes | manyKeys, entries: 1, turn: (*turn).regionLevel},
+		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*turn).regionDrop},
 
-		Get:         {is: ofKeys, turn: (*decider).read},
-		ByRegion:    {is: ofKeys, turn: (*decider).read},
-		MGet:        {is: manyKeys | ofKeys, turn: (*decider).read},
-		Exists:      {is: manyKeys | ofKeys, turn: (*decider).read},
-		TypeOf:      {is: ofKeys, turn: (*decider).read},
-		ExpireTime:  {is: ofKeys, turn: (*decider).read},
-		MemoryUsage: {is: ofKeys, turn: (*decider).read},
-		CSeen:       {is: hasID, turn: (*decider).cSeen},
+		Get:         {is: ofKeys, turn: (*turn).read},
+		ByRegion:    {is: ofKeys, turn: (*turn).read},
+		MGet:        {is: manyKeys | ofKeys, turn: (*turn).read},
+		Exists:      {is: manyKeys | ofKeys, turn: (*turn).read},
+		TypeOf:      {is: ofKeys, turn: (*turn).read},
+		ExpireTime:  {is: ofKeys, turn: (*turn).read},
+		MemoryUsage: {is: ofKeys, turn: (*turn).read},
+		CSeen:       {is: hasID, turn: (*turn).cSeen},
 		// it answers the partition's sequence
-		Watch:       {is: manyKeys | anyObject, turn: (*decider).watch},
-		IfUnchanged: {is: manyKeys | ofKeys | anyObject, turn: (*decider).ifUnchanged},
+		Watch:       {is: manyKeys | anyObject, turn: (*turn).watch},
+		IfUnchanged: {is: manyKeys | ofKeys | anyObject, turn: (*turn).ifUnchanged},
 	})
 	for t, o := range objectTypes {
 		if o != nil {

@@ -107,7 +107,7 @@ func TestLogRoom(t *testing.T) {
 func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 	from := s.Stats().Entries + 1
 	b := Batch{Ops: []Op{op}}
-	x := &b.decider
+	x := &b.execution
 	x.begin(s, &b)
 	more := x.room
 	if x.flushes {

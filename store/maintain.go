@@ -98,7 +98,7 @@ func (s *Store) checkDisk() {
 
 // reserveRoom reserves space in the log for all that the batch may write, or refuses
 // what may write: nothing of it has been applied then (G8).
-func (x *decider) reserveRoom() {
+func (x *execution) reserveRoom() {
 	var err error
 	if x.room, err = x.s.reserve(x.room); err == nil {
 		return
@@ -139,7 +139,7 @@ func (s *Store) tellNoSpace(bytes int64, err error) {
 // reserveMore reserves space for entries that could not be foreseen, while partitions are
 // locked. It goes back like the rest. It waits for the disk only if many batches have used up
 // the slack at once: that says nothing about the disk.
-func (x *decider) reserveMore(bytes int) error {
+func (x *execution) reserveMore(bytes int) error {
 	room := oplog.Framed(int64(bytes))
 	var err error
 	if !x.s.oplog.TryReserve(room) {
@@ -150,14 +150,14 @@ func (x *decider) reserveMore(bytes int) error {
 }
 
 // giveBack gives back space that reserveMore has reserved, and that no entry needs.
-func (x *decider) giveBack(bytes int) {
+func (x *execution) giveBack(bytes int) {
 	room := oplog.Framed(int64(bytes))
 	x.s.oplog.Release(room, 0)
 	x.room -= room
 }
 
 // giveBackRoom gives back what the batch has reserved, and its records have not taken.
-func (x *decider) giveBackRoom() {
+func (x *execution) giveBackRoom() {
 	x.s.oplog.Release(x.room, x.batch.TakeUsed())
 	x.room = 0
 }
@@ -179,17 +179,17 @@ func (s *Store) refreshDue(p *partition) {
 		return
 	}
 	for _, t := range p.tables {
-		if t.filter.Due(x.at(p).logged) {
-			_ = x.plan(p, t) // it stays due
+		if t.filter.Due(x.at(&p.machine).logged) {
+			_ = x.plan(&p.machine, t) // it stays due
 		}
 	}
 	for _, c := range p.objects {
-		_ = c.object().upkeep(x, &ref{key: []byte(c.key()), p: p, c: c})
+		_ = c.object().upkeep(&x.turn, &ref{key: []byte(c.key()), p: &p.machine, c: c})
 	}
 	x.finish()
 }
 
-func (p *partition) anyDue(logged int64) bool {
+func (p *machine) anyDue(logged int64) bool {
 	for _, t := range p.tables {
 		if t.filter.Due(logged) {
 			return true
@@ -204,8 +204,8 @@ func (p *partition) anyDue(logged int64) bool {
 }
 
 // internal begins a batch of the store's own on some partitions.
-func (s *Store) internal(ps ...*partition) *decider {
-	x := new(decider)
+func (s *Store) internal(ps ...*partition) *execution {
+	x := new(execution)
 	x.begin(s, new(Batch))
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
@@ -215,7 +215,7 @@ func (s *Store) internal(ps ...*partition) *decider {
 }
 
 // finish logs an internal batch and returns when it is committed.
-func (x *decider) finish() error {
+func (x *execution) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()

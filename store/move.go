@@ -135,11 +135,11 @@ func (s *Store) refusal(ps ...*partition) error {
 // refusal returns why a write is refused: a partition that it changes is frozen, or one
 // of those that the atomic batch touches; or why a read is: a partition is another shard's.
 // The share has a frozen partition.
-func (x *decider) refusal(op *Op) error {
+func (x *execution) refusal(op *Op) error {
 	switch {
 	case !op.Kind.Write():
 		for i := range x.of(op) {
-			if x.of(op)[i].p.moved() {
+			if x.partition(&x.of(op)[i]).moved() {
 				return errMoved
 			}
 		}
@@ -150,7 +150,7 @@ func (x *decider) refusal(op *Op) error {
 		return x.s.refusal(x.s.partitions...)
 	}
 	for i := range x.of(op) {
-		if why := x.of(op)[i].p.frozen.Load(); why != nil {
+		if why := x.partition(&x.of(op)[i]).frozen.Load(); why != nil {
 			return *why
 		}
 	}
@@ -340,7 +340,7 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 	case p.number > number:
 		err = p.tooLow(number)
 	case p.handed < number: // who knows only of an earlier move releases it no more
-		x.log(p, &entry{kind: entryHandOver, value: int64(number)})
+		x.log(&p.machine, &entry{kind: entryHandOver, value: int64(number)})
 	}
 	x.apply()
 	s.thaw(p)
@@ -360,13 +360,13 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 // for that move does not know of the later one, and neither may the leader that would end it: right
 // behind a start, both may know an old configuration only. By that the partition may be deleted
 // here, although it has come back since.
-func (p *partition) tooLow(number uint64) error {
+func (p *machine) tooLow(number uint64) error {
 	return moveError("partition %d was held under the number %d, which is higher than %d", p.id, p.number,
 		number)
 }
 
 // canHold returns why nothing can be logged of the partition, which is locked, be it held or not.
-func (x *decider) canHold(p *partition) error {
+func (x *execution) canHold(p *partition) error {
 	switch {
 	case !x.s.Leads():
 		return ErrNotLeader
@@ -405,7 +405,7 @@ func (s *Store) Release(partition uint16, number uint64) error {
 }
 
 // release logs the end of a hold. The partition is locked.
-func (x *decider) release(p *partition, want *catalog) error {
+func (x *execution) release(p *partition, want *catalog) error {
 	encoded, room, err := x.newCatalogs([]*partition{p}, func(c *catalog, at moment) (*catalog, error) {
 		if want == nil {
 			return c, nil
@@ -419,9 +419,9 @@ func (x *decider) release(p *partition, want *catalog) error {
 		return err
 	}
 	if encoded[0] != nil {
-		x.log(p, &entry{kind: entryCatalog, id: encoded[0]})
+		x.log(&p.machine, &entry{kind: entryCatalog, id: encoded[0]})
 	}
-	x.log(p, &entry{kind: entryHandOver})
+	x.log(&p.machine, &entry{kind: entryHandOver})
 	return nil
 }
 
@@ -439,7 +439,7 @@ func (s *Store) newestTables(p *partition) (newest *catalog) {
 	return newest
 }
 
-func (p *partition) redoHandOver(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoHandOver(e *entry, seq uint64, _ moment) error {
 	if e.value < 0 {
 		return fmt.Errorf("%w: a hand-over under the number %d", errCorruptEntry, e.value)
 	}
@@ -536,7 +536,7 @@ func (s *Store) Vacate(partition uint16, number uint64) error {
 	case !p.gone && p.handed != number:
 		err = moveError("partition %d is held under the number %d, and not %d", partition, p.handed, number)
 	case !p.gone:
-		x.log(p, &entry{kind: entryVacate, value: x.wall})
+		x.log(&p.machine, &entry{kind: entryVacate, value: x.wall})
 		s.thaw(p)
 	}
 	x.apply()
@@ -551,7 +551,7 @@ func (s *Store) Vacate(partition uint16, number uint64) error {
 }
 
 // redoVacate forgets everything, as a FLUSHALL does, and that the partition is this shard's.
-func (p *partition) redoVacate(e *entry, seq uint64, at moment) error {
+func (p *machine) redoVacate(e *entry, seq uint64, at moment) error {
 	if err := p.redoFlush(e, seq, at); err != nil {
 		return err
 	}

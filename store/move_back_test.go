@@ -201,7 +201,7 @@ func TestMoveBehind(t *testing.T) {
 	must(t, cincr(w.s[0], w.key, "1", 7).Err)
 	x := w.s[1].internal(w.s[1].partitions[1])
 	x.lock()
-	x.log(w.s[1].partitions[1], &entry{kind: entryJump, delta: int64(w.s[1].Meta().Incarnation),
+	x.log(&w.s[1].partitions[1].machine, &entry{kind: entryJump, delta: int64(w.s[1].Meta().Incarnation),
 		value: 1<<40 + 5})
 	must(t, x.finish())
 	before := w.s[1].LastOf(1)

@@ -128,7 +128,7 @@ func (p *partition) removeStale(to uint64) error {
 }
 
 // mayBecome refuses what the partition cannot be replaced by: it is locked.
-func (p *partition) mayBecome(to uint64) error {
+func (p *machine) mayBecome(to uint64) error {
 	switch {
 	case p.seq >= to:
 		return moveError("partition %d is at entry %d, and was to go on with %d", p.id, p.seq, to)
@@ -139,7 +139,7 @@ func (p *partition) mayBecome(to uint64) error {
 }
 
 // empty reports whether nothing is lost when another partition takes its place.
-func (p *partition) empty() bool {
+func (p *machine) empty() bool {
 	f := p.seen.Figures()
 	return p.gone || p.size == 0 && len(p.objects) == 0 && f.Recent == 0 && f.RunRecords == 0
 }
@@ -150,7 +150,7 @@ func (in *Incoming) begin() {
 	q := newPartition(p.id, p.count, p.hashes, p.hot.limit, p.pool, p.db)
 	q.seen = p.seen.Beside(&q.mu)
 	first, last := slotRange(int(p.id), p.count)
-	in.shadow, in.group, in.tables = q, newRedoGroup(q, group), p.db.NewTables(p.id, first, last)
+	in.shadow, in.group, in.tables = q, newRedoGroup(&q.machine, group), p.db.NewTables(p.id, first, last)
 }
 
 // Last is the last sequence that has come.
@@ -377,7 +377,7 @@ func (s *Store) Adopt(partition uint16, to, last, number uint64) error {
 }
 
 // adopt logs an adoption, unless that was done. The partition is locked.
-func (x *decider) adopt(p *partition, to, last, number uint64) error {
+func (x *execution) adopt(p *partition, to, last, number uint64) error {
 	if err := x.s.Failure(); err != nil {
 		return err
 	}
@@ -411,7 +411,7 @@ func (x *decider) adopt(p *partition, to, last, number uint64) error {
 	}
 	x.wall = x.s.notBefore(max(x.wall, at.wall))
 	p.ahead = at.logged + 1 - x.running
-	x.log(p, &entry{kind: entryAdopt, value: int64(to), id: a.encode()})
+	x.log(&p.machine, &entry{kind: entryAdopt, value: int64(to), id: a.encode()})
 	return nil
 }
 
@@ -423,8 +423,8 @@ func (p *partition) digest() uint64 {
 	return uint64(crc32.Checksum(s.encode(), disk.Castagnoli))
 }
 
-// redoAdopt puts what has come in the place of the partition.
-func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
+// redoAdopt makes the machine the one that another shard has handed over.
+func (p *machine) redoAdopt(e *entry, seq uint64, at moment) error {
 	a, err := decodeAdoption(e.id)
 	to := uint64(e.value)
 	if err == nil && (e.value <= int64(seq) || a.last >= to) {
@@ -434,6 +434,11 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 	if err != nil {
 		return err
 	}
+	return p.outside.takeOver(a, seq, to, at)
+}
+
+// takeOver puts what has come in the place of the partition.
+func (p *partition) takeOver(a adoption, seq, to uint64, at moment) error {
 	if p.db.ReadOnly() {
 		return errComes
 	}
@@ -474,6 +479,7 @@ func (p *partition) comesAgain(db *persistence.DB, v loadedViews) (bool, error) 
 	}
 	again := marks{adopt: p.adopted, reach: v.state.seq}
 	p.views, p.saving = newViews(p.count, p.hot.limit), saving{}
+	p.savedSeq, p.logBytes, p.movedRows = 0, 0, nil
 	p.marks = again
 	return true, nil
 }
@@ -512,13 +518,13 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 		p.dropObject(c)
 	}
 	for _, t := range p.tables {
-		p.pool.used.Add(-int64(t.filter.Bytes()))
+		p.memory.add(-int64(t.filter.Bytes()))
 		p.retire(t.filter.Release)
 	}
 	p.seen.Replace(&q.seen)
 	old := p.views
-	if old.movedRows != nil {
-		old.movedRows.Discard() // it came, and went again, before recovery has ingested anything
+	if p.movedRows != nil {
+		p.movedRows.Discard() // it came, and went again, before recovery has ingested anything
 	}
 	p.views = q.views
 	p.hot.takeOver(old.hot)
@@ -528,7 +534,7 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	p.seq, p.adopted, p.movedRows, p.gone = in.seq, in.seq, in.tables, false
 	p.incarnation, p.recovered, p.marks, p.deadObjects = old.incarnation, old.recovered, marks{}, nil
 	p.at = p.at.after(at)
-	p.saving.savedSeq += int64(in.seq - seq) // nobody has changed anything
+	p.savedSeq += int64(in.seq - seq) // nobody has changed anything
 	if p.frozen.Load() == nil {
 		p.frozen.Store(&errMoved) // until its rows are there
 	}

@@ -116,6 +116,7 @@ func (l *moveLoader) header() error {
 func (l *moveLoader) state() error {
 	q, from := l.shadow, l.shadow.seq
 	state, err := q.setState(l.item.Value)
+	q.saving.state = state
 	if err == nil && (state.seq != from || state.records != from || state.gone) {
 		err = fmt.Errorf("%w: a state as of entry %d, with records to %d, and not of %d", errCorruptEntry,
 			state.seq, state.records, from)

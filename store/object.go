@@ -55,7 +55,7 @@ type object interface {
 	due(logged int64) bool
 	// upkeep logs what is to happen without an operation, such as refreshes. An error
 	// means that the disk has no space for it.
-	upkeep(x *decider, r *ref) error
+	upkeep(x *turn, r *ref) error
 	// redo applies a logged change. It consults no clock, and may be handed changes
 	// that a decoded object contains already: see encode. An error means damage.
 	redo(change) error
@@ -65,7 +65,7 @@ type object interface {
 	// it bears to be changed so again (bits that are set), or it says in the encoding
 	// which sequence it reflects (p.seq during Read) and redo leaves out what it has.
 	// Objects to which the same has happened are encoded alike: Check compares them.
-	encode(p *partition) io.Reader
+	encode(p *machine) io.Reader
 	// release frees its memory, once no encoding is under way.
 	release()
 }
@@ -82,7 +82,7 @@ type objectType interface {
 
 // change is a logged change of an object.
 type change struct {
-	p    *partition
+	p    *machine
 	key  []byte
 	what []byte // as changeObject was given it
 	hash uint64 // likewise; 0 when it was read from the log
@@ -92,14 +92,14 @@ type change struct {
 
 // objectAt finds the object that an operation is about; nil if its key does not exist.
 // T, a pointer, is the type of the objects of type t.
-func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, err error) {
+func objectAt[T object](x *turn, op *Op, t Type) (r *ref, o T, err error) {
 	r = &x.of(op)[0]
 	o, err = objectOf[T](x, r, t)
 	return r, o, err
 }
 
 // objectOf is objectAt for one of several keys.
-func objectOf[T object](x *decider, r *ref, t Type) (o T, err error) {
+func objectOf[T object](x *turn, r *ref, t Type) (o T, err error) {
 	if !r.c.alive(x.wall) {
 		return o, nil
 	}
@@ -111,8 +111,8 @@ func objectOf[T object](x *decider, r *ref, t Type) (o T, err error) {
 
 // createObject logs a new object under a key that does not exist, if there is memory
 // for it: bytes of the pool.
-func (x *decider) createObject(r *ref, t Type, bytes uint64, options []byte) error {
-	pl := planner{pool: r.p.pool, ofObject: true}
+func (x *turn) createObject(r *ref, t Type, bytes uint64, options []byte) error {
+	pl := planner{memory: r.p.memory, ofObject: true}
 	if !pl.grant(bytes) {
 		return errObjectMemory
 	}
@@ -126,13 +126,13 @@ func (x *decider) createObject(r *ref, t Type, bytes uint64, options []byte) err
 
 // changeObject logs a change of the object under a key: what, which redo is handed with
 // a hash, if decide has computed one already.
-func (x *decider) changeObject(r *ref, what []byte, hash uint64) {
+func (x *turn) changeObject(r *ref, what []byte, hash uint64) {
 	x.log(r.p, &entry{kind: entryChange, typ: r.c.kind, key: r.key, id: what, c: r.c, hash: hash})
 }
 
 // changed returns the key of an object that an entry changes; nil if memory has that already, or
 // lost the object with its snapshots.
-func (p *partition) changed(e *entry, seq uint64) (*counter, error) {
+func (p *machine) changed(e *entry, seq uint64) (*counter, error) {
 	c := e.c
 	switch {
 	case seq <= p.marks.filters:
@@ -147,7 +147,7 @@ func (p *partition) changed(e *entry, seq uint64) (*counter, error) {
 }
 
 // redoChange redoes a change of an object.
-func (p *partition) redoChange(e *entry, seq uint64, at moment) error {
+func (p *machine) redoChange(e *entry, seq uint64, at moment) error {
 	c, err := p.changed(e, seq)
 	if c == nil {
 		return err
@@ -155,12 +155,12 @@ func (p *partition) redoChange(e *entry, seq uint64, at moment) error {
 	o := c.object()
 	before := o.bytes()
 	err = o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
-	p.pool.addObject(int64(o.bytes()) - int64(before))
+	p.memory.addObject(int64(o.bytes()) - int64(before))
 	return e.refused(err)
 }
 
 // redoCreate puts a new object under a key.
-func (p *partition) redoCreate(e *entry, seq uint64, at moment) error {
+func (p *machine) redoCreate(e *entry, seq uint64, at moment) error {
 	if seq <= p.marks.filters {
 		return nil
 	}
@@ -189,8 +189,8 @@ func (e *entry) refused(err error) error {
 }
 
 // putObject makes c the key of an object.
-func (p *partition) putObject(c *counter, t Type, o object) {
-	p.pool.addObject(int64(o.bytes()))
+func (p *machine) putObject(c *counter, t Type, o object) {
+	p.memory.addObject(int64(o.bytes()))
 	c.setObject(o)
 	c.kind, c.value, c.expire = t, 0, 0
 	p.objects[c.key()] = c
@@ -202,12 +202,12 @@ func (p *partition) putObject(c *counter, t Type, o object) {
 }
 
 // dropObject frees the object under a key.
-func (p *partition) dropObject(c *counter) {
+func (p *machine) dropObject(c *counter) {
 	if c == nil || c.object() == nil {
 		return
 	}
 	o := c.object()
-	p.pool.addObject(-int64(o.bytes()))
+	p.memory.addObject(-int64(o.bytes()))
 	p.retire(o.release)
 	p.endPages(o)
 	delete(p.objects, c.key())

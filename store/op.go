@@ -208,7 +208,7 @@ type Batch struct {
 	// to be committed, whoever leads. Reset clears it.
 	Replica bool
 
-	decider decider
+	execution execution
 }
 
 // Add appends an empty Op of the given kind and returns it. The pointer is
@@ -232,7 +232,7 @@ const (
 
 // Reset empties the batch and keeps its memory, unless that is unusually large.
 func (b *Batch) Reset() {
-	if cap(b.Ops) > maxKeptOps || len(b.decider.refs) > maxKeptKeys || len(b.decider.items) > maxKeptKeys {
+	if cap(b.Ops) > maxKeptOps || len(b.execution.refs) > maxKeptKeys || len(b.execution.items) > maxKeptKeys {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
@@ -241,7 +241,7 @@ func (b *Batch) Reset() {
 
 // Memory returns about how many bytes the batch keeps for the next operations.
 func (b *Batch) Memory() int {
-	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.decider.refs)*int(unsafe.Sizeof(ref{}))
+	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.execution.refs)*int(unsafe.Sizeof(ref{}))
 }
 
 // reset clears op for reuse, keeping the memory of its slices. It is cleared in

@@ -27,7 +27,7 @@ import (
 //
 // One increment of a count-min sketch goes this way:
 //
-//	decide      decider.sketchIncrBy looks whether cells or count would overflow, and logs
+//	decide      execution.sketchIncrBy looks whether cells or count would overflow, and logs
 //	            one entry: (item, delta) pairs
 //	redo        adds the deltas to the cells, in those pages that lack the entry,
 //	            and to the count, if the header lacks it. Live all pages do. The pages
@@ -53,7 +53,7 @@ type paged struct {
 
 // sketchOf finds the sketch that a key holds; nil if the key does not exist. S is the type
 // of the sketches of type t.
-func sketchOf[S sketch.Sketch](x *decider, r *ref, t Type) (f S, err error) {
+func sketchOf[S sketch.Sketch](x *turn, r *ref, t Type) (f S, err error) {
 	o, err := objectOf[*paged](x, r, t)
 	if o != nil {
 		f = o.Sketch.(S)
@@ -70,14 +70,14 @@ func (o *paged) due(logged int64) bool {
 }
 
 // upkeep logs that panes of a windowed sketch are turned, and pieces of one that are emptied.
-func (o *paged) upkeep(x *decider, r *ref) error {
+func (o *paged) upkeep(x *turn, r *ref) error {
 	f, ok := o.Sketch.(*sketch.CountMin)
 	if !ok {
 		return nil
 	}
 	for n, now := 0, x.at(r.p).logged; x.err == nil &&
 		(f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
-		if err := x.reserveMore(eventRoom + len(r.key)); err != nil {
+		if err := x.world.reserveMore(eventRoom + len(r.key)); err != nil {
 			return err
 		}
 		x.control = f.AppendUpkeep(x.control[:0], now)
@@ -99,7 +99,7 @@ func (o *paged) redo(c change) error {
 
 // encode is what the snapshot file holds of a paged object: number u | options bytes. It
 // is the same forever; what changes is in the pages.
-func (o *paged) encode(*partition) io.Reader {
+func (o *paged) encode(*machine) io.Reader {
 	return bytes.NewReader(coding.AppendBytes(binary.AppendUvarint(nil, o.created), o.Options()))
 }
 
@@ -123,7 +123,7 @@ func decodePaged(in *bufio.Reader, maxOptions uint64) (created uint64, options [
 }
 
 // beginPages gives the pages of a new object their name.
-func (p *partition) beginPages(o object, seq uint64) {
+func (p *machine) beginPages(o object, seq uint64) {
 	if o, ok := o.(*paged); ok {
 		o.created = seq
 		o.Memory().Created(seq)
@@ -131,7 +131,7 @@ func (p *partition) beginPages(o object, seq uint64) {
 }
 
 // endPages notes that the pages of an object are to be deleted.
-func (p *partition) endPages(o object) {
+func (p *machine) endPages(o object) {
 	switch o := o.(type) {
 	case *paged:
 		p.deadObjects = append(p.deadObjects, o.created)
@@ -145,7 +145,7 @@ func (p *partition) endPages(o object) {
 // loadPages reads the pages of the objects that a snapshot has brought. An object of which one is
 // refused becomes unreadable. The next checkpoint deletes the pages of others. pages calls fn for
 // all of them.
-func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error) error {
+func (p *machine) loadPages(pages func(fn func(persistence.Page) error) error) error {
 	keys := make(map[uint64]*counter)
 	for _, c := range p.objects {
 		switch o := c.object().(type) {
@@ -171,7 +171,7 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 		if pg.Seq >= o.created {
 			err = sketch.LoadPage(o.Sketch, pg.Number, pg.Seq, pg.Content)
 		}
-		p.pool.addObject(int64(o.bytes()) - int64(before))
+		p.memory.addObject(int64(o.bytes()) - int64(before))
 		if err != nil {
 			p.markUnreadable(c, fmt.Errorf("page %d: %w", pg.Number, err))
 		}
@@ -180,7 +180,7 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 }
 
 // missesPages reports whether an object lacks pages that should have been on disk.
-func (p *partition) missesPages() bool {
+func (p *machine) missesPages() bool {
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok && o.misses() {
 			return true
@@ -197,7 +197,7 @@ type dirtyPages struct {
 }
 
 // takeDirtyPages takes the lists of dirty pages. The partition is locked.
-func (p *partition) takeDirtyPages() (all []dirtyPages) {
+func (p *machine) takeDirtyPages() (all []dirtyPages) {
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok {
 			if list := o.Memory().TakeDirty(); len(list) > 0 {

@@ -203,7 +203,7 @@ func TestUnfinishedFragments(t *testing.T) {
 	whole, err := merged.AppendMerge(nil, []*sketch.CountMin{b}, []int64{4})
 	must(t, err)
 	for len(whole) > 1000 {
-		x.log(p, &entry{kind: entryFragment, delta: int64(number), id: whole[:1000]})
+		x.log(&p.machine, &entry{kind: entryFragment, delta: int64(number), id: whole[:1000]})
 		whole = whole[1000:]
 	}
 	must(t, x.finish())
@@ -314,7 +314,7 @@ func TestPagesWaitForTheCommit(t *testing.T) {
 		x := s.internal(p)
 		x.lock()
 		c := p.objects["s"]
-		x.changeObject(&ref{key: []byte("s"), p: p, c: c},
+		x.changeObject(&ref{key: []byte("s"), p: &p.machine, c: c},
 			new(sketch.CountMin).AppendPairs(nil, keysOf("a"), []int64{3}), 0)
 		x.apply()
 		x.unlock()

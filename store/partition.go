@@ -6,138 +6,53 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
-	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // partition is a range of hash slots: what the log has made of it, the share of a batch
 // that is being decided, and the checkpoints.
 type partition struct {
-	id     uint16
-	count  int // of partitions
-	hashes *hashes
-	pool   *memoryPool
-	db     *persistence.DB
+	db   *persistence.DB
+	pool *memoryPool
 
-	// mu guards what follows but for committed, which guards itself. It is held for one
-	// short critical section for each share of a batch.
+	// mu guards the machine and what follows but for committed, which guards itself. It is held
+	// for one short critical section for each share of a batch.
 	mu sync.Mutex
-	// rebuilding: the views are being made anew (rebuild.go). Only the holder of the snapshotter's locks
-	// may use them; others wait for back.
+	// rebuilding: the machine is being made anew (rebuild.go). Only the holder of the snapshotter's
+	// locks may use it; others wait for back.
 	rebuilding bool
 	back       sync.Cond
-	views
-	seen      seen.Records               // what EXACT tables know of each operation: a view, too
-	ids       [part.MaxRegions]RegionIDs // what was made of the opids of each region
-	beyond    uint64                     // RegionIDs.BeyondBounds
-	draft     draft
+	machine
 	saving    saving
 	committed commitMark
 	commits   atomic.Uint64 // of checkpoints; it changes with Store.indexing held
-	ahead     int64         // logged time minus running time (clock.go)
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
-	frozen            atomic.Pointer[error]
-	logIsWhole        bool      // its log reaches back to its beginning: no row counts (Check)
-	regionIncarnation uint64    // Options.RegionIncarnation, of a replica
-	taking            taking    // of other regions' logs (take.go)
-	incoming          *Incoming // what is to take its place, until that is on disk (movein.go)
-	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets),
-	// since the process began; nil: none was.
-	dropped []uint64
-}
-
-// views are what a partition has made of its entries up to seq: all that recovery makes
-// anew.
-type views struct {
-	incarnation uint64 // of the directory, as of seq (Store.jump)
-	seq         uint64 // of the last entry
-	recovered   uint64 // … that recovery has redone (R4)
-	at          moment // of the last section
-	size        int64  // DBSIZE: keys that exist, expired ones not yet removed included
-	hot         *hotCounters
-	rows        *rowFilter // which keys may have a row
-	newExpiries expiries   // keys whose expiry no row's index knows yet
-	tables      map[uint32]*tableState
-	objects     map[string]*counter // the keys that hold one; they never leave memory
-	ofType      [maxTypes]int       // how many
-	unreadable  int                 // … that cannot be read
-	spoiled     int                 // … of these, how many became so in this process
-	catalog     *catalog
-	floor       uint64    // the last FLUSHALL: what is missing rests on it
-	deadObjects []uint64  // objects whose pages are to be deleted (pages.go)
-	fragments   fragments // of a change that is not finished (fragments.go)
-	// what it deletes is still on disk, and nothing newer is that memory lacks
-	flushDue  bool
-	adopted   uint64              // the sequence with which it went on in this shard; 0: it began here
-	gone      bool                // another shard has it: it is empty, and nobody is answered
-	handed    uint64              // it is being handed over, under this number; 0: it is not
-	number    uint64              // the highest under which it was ever held here; 0: it was not
-	movedRows *persistence.Tables // its rows, until they are ingested
-	regions   *regions            // nil: it is no member of regions
-	end       logEnd              // of its last section, if a member logged it since the store was opened
-	ended     ended               // keys of which something can be dropped (regiondrop.go)
-	// marks tell redo what the loaded views already contain.
-	marks marks
-}
-
-// draft is what the batch at hand has logged in a partition, and seen of it, since its
-// share was locked.
-type draft struct {
-	section  []byte // for the log record
-	first    uint64 // sequence of its first entry; 0: it has none
-	need     uint64 // sequence that the replies rest on (G3)
-	inserted bool   // the present piece remembered an opid here
-	twins    twins  // which
+	frozen     atomic.Pointer[error]
+	logIsWhole bool                // its log reaches back to its beginning: no row counts (Check)
+	taking     taking              // of other regions' logs (take.go)
+	incoming   *Incoming           // what is to take its place, until that is on disk (movein.go)
+	movedRows  *persistence.Tables // its rows, until they are ingested
 }
 
 // saving is how far a partition's views have come to disk.
 type saving struct {
-	logBytes      uint64         // written since the last checkpoint
-	checkpointSeq uint64         // captured by the last checkpoint
-	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
-	rowsAhead     int            // rows written since then
-	state         partitionState // the state row; guarded by snapshotter.mu
-	// retired are filters whose memory a snapshot in progress may still read.
-	snapshotting bool
-	retired      []func()
-	rebuilt      bool                   // the filters were, by recovery, and no snapshot has them yet
-	damaged      []persistence.Snapshot // found by recovery: to be set aside
-}
-
-// marks are the sequences up to which loaded state already contains the log.
-type marks struct {
-	counters uint64 // rows, DBSIZE
-	filters  uint64 // tables' filters and objects
-	catalog  uint64 // the tables
-	records  uint64 // EXACT runs
-	// adopt: nothing of the log counts before the adoption that goes on with it; 0: all does.
-	// The log must reach up to reach.
-	adopt, reach uint64
-	// rebuilt: the filters were lost and are rebuilt from runs and log, so
-	// that logged refreshes have nothing to act on.
-	rebuilt bool
+	checkpointSeq uint64                 // captured by the last checkpoint
+	rowsAhead     int                    // rows written since then
+	state         partitionState         // the state row; guarded by snapshotter.mu
+	rebuilt       bool                   // the filters were, by recovery, and no snapshot has them yet
+	damaged       []persistence.Snapshot // found by recovery: to be set aside
 }
 
 func newPartition(id uint16, count int, h *hashes, hotLimit int, pool *memoryPool,
 	db *persistence.DB) *partition {
-	p := &partition{id: id, count: count, hashes: h, pool: pool, db: db}
+	p := &partition{db: db, pool: pool}
+	p.id, p.count, p.hashes, p.memory, p.outside = id, count, h, pool, p
 	p.views = newViews(count, hotLimit)
 	p.seen = seen.New(id, &p.mu, db)
 	p.back.L, p.committed.cond.L = &p.mu, &p.committed.mu
 	return p
-}
-
-// newViews returns those of one of count partitions of which nothing is known yet.
-func newViews(count, hotLimit int) views {
-	return views{
-		hot:     newHotCounters(hotLimit),
-		rows:    newRowFilter(count),
-		tables:  make(map[uint32]*tableState),
-		objects: make(map[string]*counter),
-	}
 }
 
 // lock locks the partition as soon as its views are there. Who holds another one, or the
@@ -310,25 +225,6 @@ func (m *commitMark) fail(err error) {
 	m.mu.Unlock()
 }
 
-// retire frees a filter's memory, later if a snapshot is being taken.
-func (p *partition) retire(release func()) {
-	if p.saving.snapshotting {
-		p.saving.retired = append(p.saving.retired, release)
-		return
-	}
-	release()
-}
-
-// release frees the memory of filters and objects, when the partition is given up.
-func (p *partition) release() {
-	for _, t := range p.tables {
-		t.filter.Release()
-	}
-	for _, c := range p.objects {
-		c.object().release()
-	}
-}
-
 // memoryPool bounds the memory of all filters of the server.
 type memoryPool struct {
 	used    atomic.Int64
@@ -344,6 +240,15 @@ func (m *memoryPool) grant(bytes uint64) bool {
 		return false
 	}
 	return true
+}
+
+// add counts memory that tables' filters have taken, or given back.
+func (m *memoryPool) add(bytes int64) { m.used.Add(bytes) }
+
+// fits reports whether so many more bytes are within the limit.
+func (m *memoryPool) fits(bytes int64) bool {
+	limit := m.limit.Load()
+	return limit <= 0 || m.used.Load()+bytes <= limit
 }
 
 // addObject counts memory that an object has taken, or given back.
@@ -362,43 +267,6 @@ func (m *memoryPool) grantObject(bytes uint64) bool {
 		return false
 	}
 	return true
-}
-
-// planner asks a filter for its next event and settles its memory.
-type planner struct {
-	pool     *memoryPool
-	ofObject bool // the filter is an object's, not a table's
-	granted  uint64
-}
-
-func (g *planner) grant(bytes uint64) bool {
-	grant := g.pool.grant
-	if g.ofObject {
-		grant = g.pool.grantObject
-	}
-	if !grant(bytes) {
-		return false
-	}
-	g.granted += bytes
-	return true
-}
-
-// settle gives back what was reserved but is counted by redo.
-func (g *planner) settle() {
-	if g.ofObject {
-		g.pool.addObject(-int64(g.granted))
-	} else {
-		g.pool.used.Add(-int64(g.granted))
-	}
-	g.granted = 0
-}
-
-// applyEvent redoes a filter event and accounts for the memory it changed.
-func (p *partition) applyEvent(f *fbf.Filter, ev fbf.Event) error {
-	before := f.Bytes()
-	err := f.Apply(ev)
-	p.pool.used.Add(int64(f.Bytes()) - int64(before))
-	return err
 }
 
 // expiries is a heap of keys by expiry time: the keys of a partition whose

@@ -69,8 +69,8 @@ func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 type logEnd struct{ seq, print uint64 }
 
 // noteSection notes the size and the end of the section at hand, which is logged now.
-func (p *partition) noteSection() {
-	p.saving.logBytes += uint64(len(p.draft.section))
+func (p *machine) noteSection() {
+	p.logBytes += uint64(len(p.draft.section))
 	if p.regions != nil {
 		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
 	}

@@ -162,11 +162,11 @@ func TestExactDismissesNothing(t *testing.T) {
 
 // preparedCIncr begins and prepares an increment of k, and returns whether it could be
 // decided. No lock is held.
-func preparedCIncr(s *Store, b *Batch, id string) (x *decider, ready bool) {
+func preparedCIncr(s *Store, b *Batch, id string) (x *execution, ready bool) {
 	o := b.Add(CIncrBy)
 	o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-	b.decider.begin(s, b)
-	x = &b.decider
+	b.execution.begin(s, b)
+	x = &b.execution
 	x.lock()
 	defer x.unlock()
 	return x, x.prepare(x.share.from, x.share.to)
@@ -461,8 +461,8 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	var b Batch
 	o := b.Add(IncrBy)
 	o.Key, o.Delta = []byte("k"), 1
-	b.decider.begin(s, &b)
-	x := &b.decider
+	b.execution.begin(s, &b)
+	x := &b.execution
 	x.lock()
 	if x.prepare(x.share.from, x.share.to) {
 		t.Fatal("k is in memory")

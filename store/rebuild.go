@@ -57,7 +57,7 @@ func (s *Store) rebuild(cuts ...cut) error {
 	for _, p := range ps {
 		p.committed.begin()
 		if p.fragments.number != 0 && s.replica == nil {
-			drop = append(drop, p.takeUnfinished())
+			drop = append(drop, unfinished{p, p.takeUnfinished()})
 		}
 	}
 	comeBack(ps)
@@ -112,12 +112,13 @@ func (p *partition) drop() {
 		p.dropObject(c)
 	}
 	for _, t := range p.tables {
-		p.pool.used.Add(-int64(t.filter.Bytes()))
+		p.memory.add(-int64(t.filter.Bytes()))
 		t.filter.Release()
 	}
 	p.seen.Reset()
 	hot := p.hot
 	p.views, p.draft, p.saving = newViews(p.count, hot.limit), draft{}, saving{}
+	p.savedSeq, p.logBytes, p.retired, p.movedRows = 0, 0, nil, nil
 	p.hot.takeOver(hot)
 	if p.incoming != nil && p.incoming.adopted {
 		p.incoming.tables.Discard() // unless Pebble has them

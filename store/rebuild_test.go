@@ -522,7 +522,7 @@ func TestReadOverRebuild(t *testing.T) {
 	op := b.Add(CIncrBy)
 	op.Key, op.ID, op.Delta = []byte("other"), []byte("id"), 1
 	b.Add(Get).Key = []byte("other")
-	x := &b.decider
+	x := &b.execution
 	x.begin(s, &b)
 	x.lock()
 	x.prepare(0, 2)
@@ -557,7 +557,7 @@ func TestRebuildBetweenPieces(t *testing.T) {
 		rebuilt := make(chan error, 1)
 		b.OnBlock = func() {
 			b.OnBlock = nil
-			b.decider.onBlock = nil
+			b.execution.onBlock = nil
 			if takenBack {
 				l.cut()
 				rebuilt <- s.rebuild(cut{p, p.committed.upTo()})

@@ -103,7 +103,7 @@ func (s *Store) afterRecovery() error {
 			s.member.Store(true)
 		}
 		if fresh {
-			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
+			p.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}
 		if p.catalog == nil {
 			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
@@ -113,7 +113,7 @@ func (s *Store) afterRecovery() error {
 			jumps = append(jumps, p)
 		}
 		if p.fragments.number != 0 && s.replica == nil {
-			drop = append(drop, p.takeUnfinished())
+			drop = append(drop, unfinished{p, p.takeUnfinished()})
 		}
 		if err := s.saveRebuilt(p); err != nil {
 			return err
@@ -316,18 +316,19 @@ func (p *partition) loadState(db *persistence.DB) (state partitionState, err err
 	if err != nil || !ok {
 		return state, err
 	}
-	return p.setState(b)
+	p.saving.state, err = p.setState(b)
+	return p.saving.state, err
 }
 
 // setState takes what a checkpoint has left.
-func (p *partition) setState(b []byte) (state partitionState, err error) {
+func (p *machine) setState(b []byte) (state partitionState, err error) {
 	if state, err = decodeState(b); err != nil {
 		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
 	}
 	p.size, p.at = state.size, state.at
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
-	p.marks.counters, p.marks.records = state.seq, state.records
-	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
+	p.marks.counters, p.marks.records, p.marks.floor = state.seq, state.records, state.floor
+	p.savedSeq = int64(state.seq)
 	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number
 	p.regions = state.regions.clone()
 	return state, nil
@@ -335,7 +336,7 @@ func (p *partition) setState(b []byte) (state partitionState, err error) {
 
 // rebuildFilters makes the filters of a partition whose snapshots are lost, and puts the
 // ids of all runs into them. redoLog adds those that the log has.
-func (p *partition) rebuildFilters(state partitionState, wall int64) error {
+func (p *machine) rebuildFilters(state partitionState, wall int64) error {
 	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, state.seq
 	// Their logged time begins at zero: what is inserted now is older than the
 	// state, and a generation must cover the times of its records (judge.go).
@@ -376,11 +377,11 @@ func (r *recovery) problem(text string) {
 }
 
 // hasTable reports whether the partition has a table.
-func (p *partition) hasTable(id uint32) bool { return p.tables[id] != nil }
+func (p *machine) hasTable(id uint32) bool { return p.tables[id] != nil }
 
 // reinsert puts an id into a table's filter that is being rebuilt. What the filter does
 // to take it is not logged: the snapshot that follows holds it.
-func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
+func (p *machine) reinsert(table uint32, hash uint64, logged int64) error {
 	t := p.tables[table]
 	if logged+t.def.keep(p.at.logged) < p.at.logged {
 		return nil // of a run that is kept for other regions only
@@ -412,7 +413,7 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	p.seq = from
-	g := newRedoGroup(p, group)
+	g := newRedoGroup(&p.machine, group)
 	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
 		if seq > upTo {
 			return nil
@@ -481,28 +482,28 @@ func (s *Store) jump(partitions []*partition) error {
 		return err
 	}
 	for _, p := range partitions {
-		x.logJump(p)
+		x.logJump(&p.machine)
 	}
 	return x.finish()
 }
 
-func (x *decider) logJump(p *partition) { x.logJumpBeyond(p, 0) }
+func (x *turn) logJump(p *machine) { x.logJumpBeyond(p, 0) }
 
 // logJumpBeyond logs a jump that is also beyond a sequence of others.
-func (x *decider) logJumpBeyond(p *partition, seq uint64) {
+func (x *turn) logJumpBeyond(p *machine, seq uint64) {
 	to := (max(p.seq, seq)>>incarnationBits + 1) << incarnationBits
-	x.log(p, &entry{kind: entryJump, delta: int64(x.s.db.Meta().Incarnation), value: int64(to)})
+	x.log(p, &entry{kind: entryJump, delta: int64(x.world.incarnation()), value: int64(to)})
 }
 
 // redoJump makes an entry's successor the one behind its value. Any other gap in the
 // sequences is damage.
-func (p *partition) redoJump(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoJump(e *entry, seq uint64, _ moment) error {
 	if e.value < int64(seq) {
 		return fmt.Errorf("%w: a jump from %d back to %d", errCorruptEntry, seq, e.value)
 	}
 	if seq > p.marks.counters {
-		p.saving.savedSeq += e.value - int64(seq) // nobody has changed anything
-		p.number = p.handed                       // a copy's moves may be numbered anew
+		p.savedSeq += e.value - int64(seq) // nobody has changed anything
+		p.number = p.handed                // a copy's moves may be numbered anew
 	}
 	p.seq, p.incarnation = uint64(e.value), uint64(e.delta)
 	return nil

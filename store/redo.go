@@ -11,18 +11,17 @@ import (
 // redoGroup is entries of one partition that were read from the log and are redone
 // together: what they need is asked for first, so that the cache misses of all overlap.
 type redoGroup struct {
-	p       *partition
+	p       *machine
 	bytes   []byte // of their sections, and of others
 	entries []loggedEntry
 	lines   int64 // keeps the compiler from dropping loads made ahead
-	settles bool  // a partition was adopted
 
 	reader, rest sectionReader // of the section at hand
 	next         entry         // of rest
 }
 
 // newRedoGroup returns a group for so many entries at most.
-func newRedoGroup(p *partition, most int) *redoGroup {
+func newRedoGroup(p *machine, most int) *redoGroup {
 	return &redoGroup{p: p, entries: make([]loggedEntry, 0, most)}
 }
 
@@ -54,7 +53,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 	if g.reader, err = newSectionReader(g.bytes[from:]); err != nil {
 		return 0, err
 	}
-	p.saving.logBytes += uint64(len(content))
+	p.logBytes += uint64(len(content))
 	for more := true; more; {
 		before := len(g.entries)
 		more = g.fill(&g.reader)
@@ -145,7 +144,7 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 }
 
 // hashEntry hashes what an entry that was read from the log is found by.
-func (p *partition) hashEntry(e *entry) {
+func (p *machine) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
 	if e.kind.is(hasOpid) {
 		e.hash = p.hashes.ids.Hash(e.key, e.id)
@@ -153,14 +152,14 @@ func (p *partition) hashEntry(e *entry) {
 }
 
 // redoApply redoes an idempotent operation: its effect and its opid.
-func (p *partition) redoApply(e *entry, seq uint64, at moment) error {
+func (p *machine) redoApply(e *entry, seq uint64, at moment) error {
 	_ = p.redoSet(e, seq, at)
 	p.remember(e, seq, at)
 	return nil
 }
 
 // redoRemember remembers an idempotent operation on an object, which the entry before has changed.
-func (p *partition) redoRemember(e *entry, seq uint64, at moment) error {
+func (p *machine) redoRemember(e *entry, seq uint64, at moment) error {
 	if e.c != nil && e.c.kind.isObject() {
 		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
 	}
@@ -169,7 +168,7 @@ func (p *partition) redoRemember(e *entry, seq uint64, at moment) error {
 }
 
 // redoExpire gives a key another expiry.
-func (p *partition) redoExpire(e *entry, seq uint64, at moment) error {
+func (p *machine) redoExpire(e *entry, seq uint64, at moment) error {
 	if !e.typ.isObject() {
 		return p.redoSet(e, seq, at)
 	}
@@ -181,7 +180,7 @@ func (p *partition) redoExpire(e *entry, seq uint64, at moment) error {
 }
 
 // redoSet gives a counter its post-image.
-func (p *partition) redoSet(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoSet(e *entry, seq uint64, _ moment) error {
 	if c := p.replaced(e, seq); c != nil {
 		if e.r != nil || c.extra != nil {
 			p.redoParts(c, e, seq)
@@ -194,7 +193,7 @@ func (p *partition) redoSet(e *entry, seq uint64, _ moment) error {
 }
 
 // redoDelete leaves a tombstone in memory until the row is gone.
-func (p *partition) redoDelete(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoDelete(e *entry, seq uint64, _ moment) error {
 	if seq > p.marks.counters && (e.r == nil || !e.r.note.Absent) {
 		p.size--
 	}
@@ -216,7 +215,7 @@ func (p *partition) redoDelete(e *entry, seq uint64, _ moment) error {
 
 // replaced frees what an entry replaces and returns the key to change; nil if
 // its row, or what is in memory, contains the entry already.
-func (p *partition) replaced(e *entry, seq uint64) *counter {
+func (p *machine) replaced(e *entry, seq uint64) *counter {
 	if e.flags&flagWasObject != 0 && seq > p.marks.filters {
 		p.dropObject(e.c)
 		if seq <= p.marks.counters && e.c != nil {
@@ -229,7 +228,7 @@ func (p *partition) replaced(e *entry, seq uint64) *counter {
 	return e.c
 }
 
-func (p *partition) setExpire(c *counter, at int64) {
+func (p *machine) setExpire(c *counter, at int64) {
 	if c.expire == at {
 		return
 	}
@@ -241,13 +240,13 @@ func (p *partition) setExpire(c *counter, at int64) {
 
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
-func (p *partition) remember(e *entry, seq uint64, at moment) {
+func (p *machine) remember(e *entry, seq uint64, at moment) {
 	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip})
 }
 
 // rememberAs is remember of an operation of any region. The record supersedes earlier ones of
 // the same opid, which the filter takes again: so a match covers the newest one's time.
-func (p *partition) rememberAs(e *entry, seq uint64, at moment, original Seen) {
+func (p *machine) rememberAs(e *entry, seq uint64, at moment, original Seen) {
 	if seq > p.marks.filters && e.t != nil {
 		if e.flags&flagHasTime != 0 {
 			e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
@@ -266,7 +265,7 @@ func (p *partition) rememberAs(e *entry, seq uint64, at moment, original Seen) {
 }
 
 // redoCatalog redoes a change of the tables.
-func (p *partition) redoCatalog(e *entry, seq uint64, at moment) error {
+func (p *machine) redoCatalog(e *entry, seq uint64, at moment) error {
 	if seq <= p.marks.catalog {
 		return nil
 	}
@@ -279,7 +278,7 @@ func (p *partition) redoCatalog(e *entry, seq uint64, at moment) error {
 
 // hasFilter reports whether the filter of an entry's table has the entry already. It returns an
 // error if there is no such table.
-func (p *partition) hasFilter(e *entry, seq uint64) (bool, error) {
+func (p *machine) hasFilter(e *entry, seq uint64) (bool, error) {
 	switch {
 	case seq <= p.marks.filters || p.marks.rebuilt:
 		return true, nil
@@ -290,7 +289,7 @@ func (p *partition) hasFilter(e *entry, seq uint64) (bool, error) {
 }
 
 // redoTighten redoes that a table's filter is to test at another error.
-func (p *partition) redoTighten(e *entry, seq uint64, at moment) error {
+func (p *machine) redoTighten(e *entry, seq uint64, at moment) error {
 	if has, err := p.hasFilter(e, seq); has || err != nil {
 		return err
 	}
@@ -302,7 +301,7 @@ func (p *partition) redoTighten(e *entry, seq uint64, at moment) error {
 }
 
 // redoControl redoes what a table's filter did.
-func (p *partition) redoControl(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoControl(e *entry, seq uint64, _ moment) error {
 	if has, err := p.hasFilter(e, seq); has || err != nil {
 		return err
 	}
@@ -315,7 +314,7 @@ func (p *partition) redoControl(e *entry, seq uint64, _ moment) error {
 
 // setCatalog makes the partition's tables those of the catalogue: the filters
 // of new tables are made, of changed ones altered, of gone ones freed.
-func (p *partition) setCatalog(cat *catalog, at moment) error {
+func (p *machine) setCatalog(cat *catalog, at moment) error {
 	p.catalog = cat
 	for _, d := range cat.Tables {
 		t := p.tables[d.ID]
@@ -324,7 +323,7 @@ func (p *partition) setCatalog(cat *catalog, at moment) error {
 			if err != nil {
 				return err
 			}
-			p.pool.used.Add(int64(f.Bytes()))
+			p.memory.add(int64(f.Bytes()))
 			p.tables[d.ID] = &tableState{def: d, filter: f, tests: 1}
 			continue
 		}
@@ -338,7 +337,7 @@ func (p *partition) setCatalog(cat *catalog, at moment) error {
 	}
 	for id, t := range p.tables {
 		if cat.byID(id) == nil {
-			p.pool.used.Add(-int64(t.filter.Bytes()))
+			p.memory.add(-int64(t.filter.Bytes()))
 			p.retire(t.filter.Release)
 			p.seen.Drop(id)
 			delete(p.tables, id)
@@ -349,10 +348,10 @@ func (p *partition) setCatalog(cat *catalog, at moment) error {
 
 // alterFilter brings a table's filter to the options in force. What is
 // remembered stays.
-func (p *partition) alterFilter(t *tableState, at moment) error {
+func (p *machine) alterFilter(t *tableState, at moment) error {
 	before := t.filter.Bytes()
 	err := t.filter.Alter(t.def.filterOptions(t.tests, p.count), at.logged)
-	p.pool.used.Add(int64(t.filter.Bytes()) - int64(before))
+	p.memory.add(int64(t.filter.Bytes()) - int64(before))
 	return err
 }
 
@@ -362,7 +361,7 @@ func (p *partition) alterFilter(t *tableState, at moment) error {
 // When recovery redoes it, there may be newer rows among them. But they are of
 // operations that it redoes, too, so that their keys are in memory, changed, and
 // their rows are written again.
-func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
+func (p *machine) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.filters {
 		for _, c := range p.objects {
 			p.dropObject(c)
@@ -381,7 +380,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 	}
-	if seq > p.saving.state.floor {
+	if seq > p.marks.floor {
 		p.floor, p.flushDue = seq, true
 	}
 	if seq > p.marks.counters {
@@ -400,7 +399,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 }
 
 // newFilter returns an empty filter for a table.
-func (p *partition) newFilter(d *tableDef, tests uint32, at moment) (*fbf.Filter, error) {
+func (p *machine) newFilter(d *tableDef, tests uint32, at moment) (*fbf.Filter, error) {
 	f, err := fbf.New(d.filterOptions(tests, p.count), at.logged)
 	if err == nil {
 		f.SetPhase(p.phase())
@@ -409,17 +408,17 @@ func (p *partition) newFilter(d *tableDef, tests uint32, at moment) (*fbf.Filter
 }
 
 // phase is that of the partition's filters, which are filled as evenly as the others'.
-func (p *partition) phase() float64 { return float64(p.id) / float64(p.count) }
+func (p *machine) phase() float64 { return float64(p.id) / float64(p.count) }
 
 // emptyTable gives a table an empty filter.
-func (p *partition) emptyTable(t *tableState, at moment) error {
+func (p *machine) emptyTable(t *tableState, at moment) error {
 	f, err := p.newFilter(t.def, t.tests, at)
 	if err != nil {
 		return err
 	}
 	old := t.filter
 	t.filter = f
-	p.pool.used.Add(int64(f.Bytes()) - int64(old.Bytes()))
+	p.memory.add(int64(f.Bytes()) - int64(old.Bytes()))
 	p.retire(old.Release)
 	return nil
 }

@@ -481,9 +481,9 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	for _, p := range ps {
 		p.draft.need = p.seq
 		if flushes && p.regions != nil && set.Era > p.regions.Era {
-			x.flush(p, false)
+			x.flush(&p.machine, false)
 		}
-		x.log(p, &entry{kind: entryRegions, id: encoded})
+		x.log(&p.machine, &entry{kind: entryRegions, id: encoded})
 	}
 	s.member.Store(true)
 	s.holdForRegions(&set)
@@ -497,7 +497,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 }
 
 // redoRegions redoes a change of regions.
-func (p *partition) redoRegions(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoRegions(e *entry, seq uint64, _ moment) error {
 	set, err := decodeRegions(e.id)
 	if err != nil || seq <= p.marks.counters {
 		return err
@@ -517,11 +517,11 @@ func (p *partition) redoRegions(e *entry, seq uint64, _ moment) error {
 }
 
 // tellsFrom notes that the region is alone no more, as of a sequence.
-func (p *partition) tellsFrom(seq uint64) {
+func (p *machine) tellsFrom(seq uint64) {
 	if g := p.regions; !g.alone() {
 		g.since = seq
 	}
 }
 
 // self is the own region. The partition must be a member's.
-func (p *partition) self() part.Region { return p.regions.Self }
+func (p *machine) self() part.Region { return p.regions.Self }

@@ -34,7 +34,7 @@ type ended struct {
 }
 
 // endedKey notes that a key may have something to drop.
-func (p *partition) endedKey(c *counter) {
+func (p *machine) endedKey(c *counter) {
 	e := &p.ended
 	if c.extra == nil || c.extra.ended {
 		return
@@ -47,7 +47,7 @@ func (p *partition) endedKey(c *counter) {
 }
 
 // endedOwed notes that something is to be taken back here, also for regions that are gone, or to be settled.
-func (p *partition) endedOwed() {
+func (p *machine) endedOwed() {
 	e := &p.ended
 	if e.owes {
 		return
@@ -137,7 +137,7 @@ func (w *row) hasEnded() bool {
 }
 
 // noteDropped notes that a key was dropped: a digest says so (RegionDigest).
-func (p *partition) noteDropped(key []byte, seq uint64) {
+func (p *machine) noteDropped(key []byte, seq uint64) {
 	first, last := slotRange(int(p.id), p.count)
 	if p.dropped == nil {
 		p.dropped = make([]uint64, sumsOf(first, last, true))
@@ -193,7 +193,7 @@ func (s *Store) dropEnded(p *partition, b *Batch) {
 }
 
 // regionDrop drops what can go of Keys. Founds says of which something stays.
-func (x *decider) regionDrop(op *Op) error {
+func (x *turn) regionDrop(op *Op) error {
 	x.toPay = payBatch
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
@@ -207,7 +207,7 @@ func (x *decider) regionDrop(op *Op) error {
 }
 
 // dropParts drops what can go of a key, and reports whether something stays that can go later.
-func (x *decider) dropParts(r *ref) (stays bool) {
+func (x *turn) dropParts(r *ref) (stays bool) {
 	g, parts := r.p.regions, r.c.parts()
 	if g == nil {
 		return false
@@ -243,13 +243,13 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 }
 
 // dropSpent forgets the take-backs of the own part that all regions know.
-func (x *decider) dropSpent(r *ref) error {
+func (x *turn) dropSpent(r *ref) error {
 	g := r.p.regions
 	spent := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids)
 	if len(spent) == 0 {
 		return nil
 	}
-	if err := x.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
+	if err := x.world.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
 		g.news++ // the cycle comes back, though no other region says anything new
 		return err
 	}

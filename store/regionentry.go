@@ -142,7 +142,7 @@ func decodeNote(b []byte) (n regionNote, err error) {
 
 // regionalEntry returns an entry of a kind that only members log. It is valid until the next call;
 // what it refers to may be kept.
-func (x *decider) regionalEntry(r *ref, kind entryKind) *entry {
+func (x *turn) regionalEntry(r *ref, kind entryKind) *entry {
 	x.regional = regional{}
 	x.entry = entry{kind: kind, key: r.key, c: r.c, r: &x.regional}
 	return &x.entry

@@ -113,7 +113,7 @@ func (s *Store) RegionWaiting() (ops [part.MaxRegions]uint64) {
 }
 
 // regionHear takes note that another region has applied an operation.
-func (x *decider) regionHear(op *Op) error {
+func (x *turn) regionHear(op *Op) error {
 	r := &x.of(op)[0]
 	h, ok := op.Object.(*Heard)
 	if r.p.regions == nil {
@@ -164,7 +164,7 @@ func (r *ref) judgeHeardAgain(id []byte) {
 }
 
 // heardEntry returns the entry of an operation of another region.
-func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
+func (x *turn) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
 	e := x.regionalEntry(r, kind)
 	e.table, e.id, e.delta = r.t.def.ID, op.ID, h.Delta
 	e.clip, e.t, e.hash = h.Clip, r.t, r.hash
@@ -177,7 +177,7 @@ func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
 }
 
 // makeRoomHeard is makeRoom for what cannot be refused.
-func (x *decider) makeRoomHeard(r *ref) {
+func (x *turn) makeRoomHeard(r *ref) {
 	if r.t.filter.Due(x.at(r.p).logged) {
 		_ = x.plan(r.p, r.t) // the filter is late then, and its error is shown
 	}
@@ -185,7 +185,7 @@ func (x *decider) makeRoomHeard(r *ref) {
 
 // hear logs that another region's application is the one that counts, as far as is known here.
 // taken is the dot of an own one that was taken back before; 0: none. The mark stays for ever.
-func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
+func (x *turn) hear(op *Op, r *ref, h *Heard, taken uint64) {
 	x.makeRoomHeard(r)
 	e := x.heardEntry(op, r, h, entryHeard)
 	e.value, e.r.back.Dot = h.Result, taken
@@ -201,17 +201,17 @@ func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
 //
 // The other region's part must be here, so that no less is shown than what is known; it goes
 // with the entry, for those who read it before that region's log.
-func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
+func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
 	own := r.c.asParts(r.p.self())
-	held, full := own.CanTakeBack(r.p.self(), back.Dot, x.s.opts.RegionUndo)
+	held, full := own.CanTakeBack(r.p.self(), back.Dot, x.undo)
 	if held && full {
 		if err := x.dropSpent(r); err != nil { // it was not the key's turn yet
 			return err
 		}
 		own = r.c.asParts(r.p.self())
-		_, full = own.CanTakeBack(r.p.self(), back.Dot, x.s.opts.RegionUndo)
+		_, full = own.CanTakeBack(r.p.self(), back.Dot, x.undo)
 	}
 	back.Held, back.Owed = held && !full, held && full
 	var winner part.Parts
@@ -227,7 +227,7 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 		if total, _ = own.Value(); back.Held {
 			total, _ = own.Without(back.Made)
 		}
-		if err := x.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
+		if err := x.world.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 }
 
 // redoHeard remembers an operation that another region has applied.
-func (p *partition) redoHeard(e *entry, seq uint64, at moment) error {
+func (p *machine) redoHeard(e *entry, seq uint64, at moment) error {
 	o := e.heardOriginal()
 	o.Result, o.Taken = e.value, e.r.back.Dot
 	p.rememberAs(e, seq, at, o)
@@ -250,7 +250,7 @@ func (p *partition) redoHeard(e *entry, seq uint64, at moment) error {
 
 // redoRecordTakenBack marks the record of an own operation as taken back: one of the other
 // region's operation takes its place.
-func (p *partition) redoRecordTakenBack(e *entry, seq uint64, at moment) {
+func (p *machine) redoRecordTakenBack(e *entry, seq uint64, at moment) {
 	o := e.heardOriginal()
 	o.Result, o.Taken = e.r.heard.Result, e.r.back.Dot
 	e.packed = nil // it has the counter's value, not what the other region's client was told
@@ -281,7 +281,7 @@ func (r *ref) askAll(logged int64) (m fbf.Match, ask bool) {
 }
 
 // inNoRun reports whether the filters of all runs say that none has the record.
-func (x *decider) inNoRun(r *ref, m fbf.Match) bool {
+func (x *turn) inNoRun(r *ref, m fbf.Match) bool {
 	s := &x.judging.search
 	r.beginSearch(s, m, x.at(r.p).logged)
 	return !s.Pending() || s.Exclude(r.hash)
@@ -309,7 +309,7 @@ func (p *partition) forgetUnchecked(b *seen.Build) {
 
 // awaited says how long the records of a table are kept for other regions. To be called with
 // the partition locked.
-func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
+func (p *machine) awaited(table uint32, keep int64) seen.Awaited {
 	acked, _ := p.ackedByRegions()
 	a := seen.Awaited{Acked: acked, For: keep}
 	if t := p.tables[table]; t != nil {
@@ -322,7 +322,7 @@ func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
 // ackedByRegions is the sequence up to which every other region has said, in its own log, that it
 // has taken this partition's: what it had applied before has arrived here. last is the one that has
 // taken least.
-func (p *partition) ackedByRegions() (acked uint64, last part.Region) {
+func (p *machine) ackedByRegions() (acked uint64, last part.Region) {
 	acked, last = math.MaxUint64, p.regions.Self
 	for _, by := range p.regions.ids {
 		if taken := p.takenBy(by); by != p.regions.Self && taken < acked {

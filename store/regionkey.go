@@ -166,8 +166,8 @@ func partsBytes(p part.Parts) (n int64) {
 
 // loadParts puts the row of a key into memory, in recovery: of a key with parts an entry says
 // only what it changes. The row may contain the entry already, and later ones.
-func (p *partition) loadParts(c *counter) error {
-	row, err := p.rowOf(c)
+func (p *machine) loadParts(c *counter) error {
+	row, err := p.outside.rowOf(c)
 	if row != nil {
 		c.showRow(row)
 	}
@@ -175,8 +175,8 @@ func (p *partition) loadParts(c *counter) error {
 }
 
 // loadAside gives an object the parts that its key's row has.
-func (p *partition) loadAside(c *counter) error {
-	row, err := p.rowOf(c)
+func (p *machine) loadAside(c *counter) error {
+	row, err := p.outside.rowOf(c)
 	if row != nil && c.parts() == nil {
 		c.setParts(row.parts)
 	}
@@ -201,7 +201,7 @@ func (p *partition) rowOf(c *counter) (*row, error) {
 
 // redoParts brings the parts of a key up to an own entry, before the counter itself is changed.
 // An entry without a note is about a key that has none.
-func (p *partition) redoParts(c *counter, e *entry, seq uint64) {
+func (p *machine) redoParts(c *counter, e *entry, seq uint64) {
 	if !e.needsParts() || p.regions == nil {
 		c.setParts(nil)
 		return
@@ -214,7 +214,7 @@ func (p *partition) redoParts(c *counter, e *entry, seq uint64) {
 }
 
 // redoMerge gives a key the parts that a merge left, and what follows from them.
-func (p *partition) redoMerge(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoMerge(e *entry, seq uint64, _ moment) error {
 	if e.r.merged == mergeEnds && seq > p.marks.counters {
 		p.size--
 	}
@@ -243,7 +243,7 @@ func (p *partition) redoMerge(e *entry, seq uint64, _ moment) error {
 }
 
 // showParts makes a counter show the total of its parts.
-func (p *partition) showParts(c *counter, seq uint64) {
+func (p *machine) showParts(c *counter, seq uint64) {
 	parts := c.parts()
 	c.kind, c.value, c.seq = TypeNone, 0, seq
 	at := int64(0)
@@ -260,7 +260,7 @@ func (p *partition) showParts(c *counter, seq uint64) {
 
 // redoTakeBack takes back an own operation, or only notes that it was. The records are redone
 // with it.
-func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) error {
+func (p *machine) redoTakeBack(e *entry, seq uint64, at moment) error {
 	if e.r.back.Held {
 		_ = p.redoOwnParts(e, seq, at)
 	}
@@ -272,7 +272,7 @@ func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) error {
 }
 
 // redoOwnParts redoes an entry that changes nothing but the parts of a key, and pays what is owed of it.
-func (p *partition) redoOwnParts(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 	if e.kind == entryPaid && seq > p.marks.counters && p.regions != nil {
 		p.regions.owed.remove(e.key, []owedOp{{Region: p.self(), Dot: e.r.back.Dot}})
 	}
@@ -284,7 +284,7 @@ func (p *partition) redoOwnParts(e *entry, seq uint64, _ moment) error {
 }
 
 // redoForget lets go of the parts of a key that does not exist.
-func (p *partition) redoForget(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoForget(e *entry, seq uint64, _ moment) error {
 	p.noteDropped(e.key, seq)
 	if c := p.replaced(e, seq); c != nil {
 		c.setParts(nil)
@@ -295,7 +295,7 @@ func (p *partition) redoForget(e *entry, seq uint64, _ moment) error {
 }
 
 // redoCursor redoes how far a source was taken.
-func (p *partition) redoCursor(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoCursor(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}

@@ -188,14 +188,14 @@ func (r *reader) owed() (o owedOps) {
 
 // settled reports whether parts show that an operation is not owed any more. Before this region has
 // levelled, it may hear that a removed one owes something that it does not know of.
-func (p *partition) settled(parts part.Parts, o owedOp) bool {
+func (p *machine) settled(parts part.Parts, o owedOp) bool {
 	owes, here := parts.Owes(o.Region, o.Dot)
 	return !owes && (here || !p.levelling(o.Region))
 }
 
 // settledBy returns what parts show to be settled of a key; taken, ordered, are take-backs that they may have
 // forgotten since. It looks once at each operation that is owed, and at each take-back.
-func (p *partition) settledBy(key []byte, parts part.Parts, taken []owedOp) (settled []owedOp) {
+func (p *machine) settledBy(key []byte, parts part.Parts, taken []owedOp) (settled []owedOp) {
 	ops := p.regions.owed.byKey[string(key)]
 	for i := range parts {
 		q := &parts[i]
@@ -226,7 +226,7 @@ func (p *partition) settledBy(key []byte, parts part.Parts, taken []owedOp) (set
 }
 
 // someRemoved reports whether a deletion has removed something that is owed of a key.
-func (p *partition) someRemoved(key []byte, parts part.Parts) bool {
+func (p *machine) someRemoved(key []byte, parts part.Parts) bool {
 	return slices.ContainsFunc(parts, func(q part.Part) bool {
 		ops := p.regions.owed.of(key, q.Region)
 		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock
@@ -253,7 +253,7 @@ func (ch *Change) settles(parts part.Parts, taken []owedOp) []owedOp {
 }
 
 // settle logs that operations are not owed any more. Its room is reserved.
-func (x *decider) settle(r *ref, settled []owedOp) {
+func (x *turn) settle(r *ref, settled []owedOp) {
 	if len(settled) > 0 {
 		x.log(r.p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: settled, what: owedSettled}})
 	}
@@ -268,7 +268,7 @@ func (r *ref) owedRoom(ops int) int {
 // said that it took the winner has taken its own operation back, or has told that it owes that. Its
 // part need not show it any more: a take-back is forgotten once all have acknowledged it, and a
 // region that took a state then still has the record of what lost.
-func (x *decider) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
+func (x *turn) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
 	g := r.p.regions
 	known := g.member(lost.Region) != nil && g.member(winner) != nil
 	if known && g.heard[g.source(lost.Region, r.slot)][g.source(winner, r.slot)] < dot {
@@ -278,7 +278,7 @@ func (x *decider) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
 
 // owe logs that another region is to take an operation back, unless that is known or has been done. If
 // that region is gone, others must hear of it, unless one of them has told it.
-func (x *decider) owe(r *ref, o owedOp, told bool) {
+func (x *turn) owe(r *ref, o owedOp, told bool) {
 	p := r.p
 	g := p.regions
 	m := g.member(o.Region)
@@ -297,7 +297,7 @@ func (x *decider) owe(r *ref, o owedOp, told bool) {
 }
 
 // redoOwed redoes that something is owed, or is not any more.
-func (p *partition) redoOwed(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoOwed(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}
@@ -313,7 +313,7 @@ func (p *partition) redoOwed(e *entry, seq uint64, _ moment) error {
 }
 
 // noteOwed adds what is owed of a key. What may be taken back here the cycle looks at.
-func (p *partition) noteOwed(key []byte, ops []owedOp) {
+func (p *machine) noteOwed(key []byte, ops []owedOp) {
 	g, end := p.regions, &p.ended
 	first := len(g.owed.of(key, ops[0].Region)) == 0
 	g.owed.add(key, ops)
@@ -334,7 +334,7 @@ type Lost struct {
 }
 
 // regionLost takes note of another region's take-back.
-func (x *decider) regionLost(op *Op) error {
+func (x *turn) regionLost(op *Op) error {
 	r := &x.of(op)[0]
 	l, ok := op.Object.(*Lost)
 	if !ok {
@@ -365,7 +365,7 @@ func (x *decider) regionLost(op *Op) error {
 
 // regionOwe takes note of what another region owes, or knows to be owed by one that is gone: if the
 // heir is lost, this one may be the next.
-func (x *decider) regionOwe(op *Op) error {
+func (x *turn) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
 	o, ok := op.Object.(*owedOp)
 	if !ok {
@@ -380,11 +380,11 @@ func (x *decider) regionOwe(op *Op) error {
 
 // pay takes back what this region owes of a key, as far as there is room, and in an heir what removed regions
 // owe; everywhere it notes what is settled. It reports whether something is still owed.
-func (x *decider) pay(r *ref) (stays bool) {
+func (x *turn) pay(r *ref) (stays bool) {
 	p := r.p
 	settled := p.settledBy(r.key, r.c.parts(), nil)
 	if len(settled) > 0 {
-		if x.reserveMore(r.owedRoom(len(settled))) != nil {
+		if x.world.reserveMore(r.owedRoom(len(settled))) != nil {
 			p.regions.news++ // as below
 			return true
 		}
@@ -411,10 +411,10 @@ func (x *decider) pay(r *ref) (stays bool) {
 
 // payOwn takes back what this region owes, as far as there is room, and returns how many operations
 // that are. full: only other regions make room for more, as they take what this one has told.
-func (x *decider) payOwn(r *ref, ops []owedOp) (n int, full bool) {
+func (x *turn) payOwn(r *ref, ops []owedOp) (n int, full bool) {
 	for _, o := range slices.Backward(ops) {
-		_, full = r.c.parts().CanTakeBack(o.Region, o.Dot, x.s.opts.RegionUndo)
-		if full || x.reserveMore(entryRoom+len(r.key)) != nil {
+		_, full = r.c.parts().CanTakeBack(o.Region, o.Dot, x.undo)
+		if full || x.world.reserveMore(entryRoom+len(r.key)) != nil {
 			break
 		}
 		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c,
@@ -426,8 +426,8 @@ func (x *decider) payOwn(r *ref, ops []owedOp) (n int, full bool) {
 
 // payAsHeir takes back what a removed region owes. There is always room, as its take-backs stay until the key
 // ends. They are logged at once: each has a sequence of its own, the last one that of the entry.
-func (x *decider) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
-	if len(ops) == 0 || x.reserveMore(r.owedRoom(2*len(ops))) != nil { // in the part, too
+func (x *turn) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
+	if len(ops) == 0 || x.world.reserveMore(r.owedRoom(2*len(ops))) != nil { // in the part, too
 		return 0
 	}
 	err := x.asHeir(r, of, len(ops), func(parts *part.Parts, seq uint64) {

@@ -14,7 +14,7 @@ import (
 // be taken off what is counted anew. Plain increments never make parts.
 
 // givesParts reports whether other than increments of a key carry a note.
-func (x *decider) givesParts(r *ref) bool {
+func (x *turn) givesParts(r *ref) bool {
 	g := r.p.regions
 	return g != nil && (r.c.parts() != nil || !g.alone() && r.p.catalog.find(r.key).Told())
 }
@@ -30,7 +30,7 @@ func (e *entry) addNote(n regionNote) {
 // at once, and everywhere, whatever the clocks of others are. A clock that is far ahead wins only against
 // what is said elsewhere at the same time, and cannot be told from a key that was set under one: so
 // what is heard is not bounded by clocks, but by part.MaxHLC alone.
-func (x *decider) hlcFor(parts part.Parts) uint64 {
+func (x *turn) hlcFor(parts part.Parts) uint64 {
 	hlc := uint64(x.wall)
 	for i := range parts {
 		hlc = max(hlc, after(parts[i].Set.HLC), after(parts[i].Expire.HLC))
@@ -43,7 +43,7 @@ func after(hlc uint64) uint64 { return min(hlc+1, part.MaxHLC) }
 // noteIncr notes the expiry that an increment is made under, or that it sets. A counter that begins has
 // none but what it sets: if another region has set one of what was deleted here, it is told that this
 // is over. Else others would show that one, and this region none.
-func (x *decider) noteIncr(e *entry, r *ref, sets bool) {
+func (x *turn) noteIncr(e *entry, r *ref, sets bool) {
 	if r.p.regions == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (x *decider) noteIncr(e *entry, r *ref, sets bool) {
 }
 
 // noteSet notes when a SET was made, and what it has seen of other regions.
-func (x *decider) noteSet(e *entry, r *ref) {
+func (x *turn) noteSet(e *entry, r *ref) {
 	if x.givesParts(r) {
 		parts := r.c.parts()
 		e.addNote(regionNote{HLC: x.hlcFor(parts), Bases: parts.Seen(r.p.self())})
@@ -65,21 +65,21 @@ func (x *decider) noteSet(e *entry, r *ref) {
 }
 
 // noteExpire notes when an expiry was set.
-func (x *decider) noteExpire(e *entry, r *ref) {
+func (x *turn) noteExpire(e *entry, r *ref) {
 	if !r.c.kind.isObject() && x.givesParts(r) {
 		e.addNote(regionNote{HLC: x.hlcFor(r.c.parts())})
 	}
 }
 
 // noteDelete notes what a deletion of a counter has seen of other regions.
-func (x *decider) noteDelete(e *entry, r *ref) {
+func (x *turn) noteDelete(e *entry, r *ref) {
 	if x.givesParts(r) && !r.c.kind.isObject() {
 		e.addNote(regionNote{Bases: r.c.parts().Seen(r.p.self())})
 	}
 }
 
 // closePart logs the deletion of a key that does not exist any more: it closes the own part.
-func (x *decider) closePart(r *ref) {
+func (x *turn) closePart(r *ref) {
 	e := entry{kind: entryDelete, key: r.key, c: r.c}
 	e.addNote(regionNote{Absent: true, Bases: r.c.parts().Seen(r.p.self())})
 	x.log(r.p, &e)
@@ -87,7 +87,7 @@ func (x *decider) closePart(r *ref) {
 
 // expireFirst logs, before an increment, that a key has expired: so the others see that what is
 // counted from now on is a new counter.
-func (x *decider) expireFirst(r *ref) {
+func (x *turn) expireFirst(r *ref) {
 	if r.p.regions != nil && r.c.kind == TypeCounter && !r.c.alive(x.wall) {
 		x.remove(r)
 	}
@@ -95,7 +95,7 @@ func (x *decider) expireFirst(r *ref) {
 
 // endObjects logs, before a write, that objects under its keys have expired, if other regions count
 // under the same names: a key holds that now.
-func (x *decider) endObjects(op *Op) error {
+func (x *turn) endObjects(op *Op) error {
 	if !op.Kind.Write() || op.Kind == removeExpired {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (x *decider) endObjects(op *Op) error {
 			r.c.alive(x.wall) {
 			continue
 		}
-		if err := x.reserveMore(entryRoom + len(r.key)); err != nil {
+		if err := x.world.reserveMore(entryRoom + len(r.key)); err != nil {
 			return err
 		}
 		x.remove(r)
@@ -116,7 +116,7 @@ func (x *decider) endObjects(op *Op) error {
 // total is the value of a key after an increment; false if there is no room for it. In a member
 // neither the own part nor the total may leave 64 bits; what others counted meanwhile may have
 // taken the total out of them, where it is shown as the nearest number.
-func (x *decider) total(c *counter, p *partition, delta int64) (int64, bool) {
+func (x *turn) total(c *counter, p *machine, delta int64) (int64, bool) {
 	if !c.alive(x.wall) {
 		return delta, true
 	}

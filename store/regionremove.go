@@ -191,12 +191,12 @@ func (g *regions) dropStated(before []part.Region) {
 }
 
 // levelling reports whether a region was removed, and this one has not levelled.
-func (p *partition) levelling(r part.Region) bool {
+func (p *machine) levelling(r part.Region) bool {
 	return p.regions.gone(r) && p.regions.stated[statement{r, RegionSource{p.self(), p.id}}].seq == 0
 }
 
 // inherited reports whether this region writes the parts of one that was removed.
-func (p *partition) inherited(r part.Region) bool {
+func (p *machine) inherited(r part.Region) bool {
 	return p.regions.heirOf(r) && !p.levelling(r)
 }
 
@@ -223,10 +223,10 @@ func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uin
 
 // asHeir changes the part of a removed region, and logs all parts of the key. Its clock must go on.
 // A change may take several sequences, of which the last one is the entry's.
-func (x *decider) asHeir(r *ref, gone part.Region, seqs int,
+func (x *turn) asHeir(r *ref, gone part.Region, seqs int,
 	change func(parts *part.Parts, seq uint64)) error {
 	parts := r.c.parts().Clone()
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + 4*entryRoom + len(r.key)); err != nil {
+	if err := x.world.reserveMore(len(parts.AppendTo(nil)) + 4*entryRoom + len(r.key)); err != nil {
 		return err
 	}
 	if clock := r.aheadOf(gone); clock > 0 {
@@ -259,7 +259,7 @@ func (r *ref) aheadOf(gone part.Region) uint64 {
 
 // closeFor closes the parts that removed regions have of a key that does not exist any more, if
 // this one is their heir. What is ahead of this one's log could never be acknowledged.
-func (x *decider) closeFor(r *ref) {
+func (x *turn) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
 		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
 			if x.asHeir(r, m.Region, 1,
@@ -272,7 +272,7 @@ func (x *decider) closeFor(r *ref) {
 
 // regionLevel takes note that a region has levelled: this one, which says so with all that it knows
 // to be owed, or another.
-func (x *decider) regionLevel(op *Op) error {
+func (x *turn) regionLevel(op *Op) error {
 	p := x.of(op)[0].p
 	l, ok := op.Object.(*levelled)
 	if !ok {
@@ -298,13 +298,13 @@ func (x *decider) regionLevel(op *Op) error {
 }
 
 // tellOwed logs once more what a removed region owes, for others to read.
-func (x *decider) tellOwed(p *partition, gone part.Region) error {
+func (x *turn) tellOwed(p *machine, gone part.Region) error {
 	room := 0
 	owed := p.regions.owed.byKey
 	for key, ops := range owed {
 		room += (len(ops)/takeOps + 1) * (&ref{key: []byte(key)}).owedRoom(min(len(ops), takeOps))
 	}
-	if err := x.reserveMore(room); err != nil {
+	if err := x.world.reserveMore(room); err != nil {
 		return err
 	}
 	for key := range owed {
@@ -317,7 +317,7 @@ func (x *decider) tellOwed(p *partition, gone part.Region) error {
 }
 
 // redoLevelled redoes that a region has levelled.
-func (p *partition) redoLevelled(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoLevelled(e *entry, seq uint64, _ moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}
@@ -395,7 +395,7 @@ func (s *Store) Removals() (all []Removal) {
 }
 
 // unlevelled are the members that have not said that they have levelled. The partition is locked.
-func (p *partition) unlevelled(gone part.Region) (waiting []part.Region) {
+func (p *machine) unlevelled(gone part.Region) (waiting []part.Region) {
 	g := p.regions
 	first, last := slotRange(int(p.id), p.count)
 	for _, by := range g.ids {

@@ -46,7 +46,7 @@ func (s *Store) KeepRegions(set RegionSet, partitions []uint16) error {
 }
 
 // logIncarnation is what others know the partition's log by. The partition is locked.
-func (p *partition) logIncarnation() uint64 {
+func (p *machine) logIncarnation() uint64 {
 	if p.regionIncarnation != 0 {
 		return p.regionIncarnation
 	}
@@ -100,7 +100,7 @@ func (s *Store) giveUpHeard() {
 
 // takenBy is how far a region has said, in all of its partitions that read this one, that it has
 // taken its log. The partition is locked.
-func (p *partition) takenBy(by part.Region) uint64 {
+func (p *machine) takenBy(by part.Region) uint64 {
 	g, low := p.regions, uint64(math.MaxUint64)
 	first, last := slotRange(int(p.id), p.count)
 	for q := g.source(by, first).Partition; q <= g.source(by, last).Partition; q++ {

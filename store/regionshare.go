@@ -129,7 +129,7 @@ func (s *Store) Leave(yes bool) (ends []uint64) {
 	}
 	if !l.on.Swap(true) {
 		l.ends = make([]uint64, len(s.partitions))
-		for i := range l.ends { // whoever locks a partition behind this refuses (decider.take)
+		for i := range l.ends { // whoever locks a partition behind this refuses (execution.take)
 			l.ends[i] = s.LastOf(uint16(i))
 		}
 	}
@@ -162,7 +162,7 @@ func (s *Store) checkUnheard() {
 
 // checkTold refuses tables by which other regions would be told of keys of which they were not.
 // All keys whose table might be another one begin with the prefix of a table, old or new.
-func (p *partition) checkTold(next *catalog) error {
+func (p *machine) checkTold(next *catalog) error {
 	if p.regions == nil || p.regions.alone() {
 		return nil
 	}

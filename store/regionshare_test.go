@@ -137,10 +137,10 @@ func TestLeave(t *testing.T) {
 	write.ID = []byte("b")
 	var began Batch
 	*began.Add(write.Kind) = write
-	began.decider.begin(s, &began)
+	began.execution.begin(s, &began)
 	ends := s.Leave(true)
-	began.decider.commitShares()
-	began.decider.giveBackRoom()
+	began.execution.commitShares()
+	began.execution.giveBackRoom()
 	if err := began.Ops[0].Err; !errors.Is(err, ErrLeaving) {
 		t.Errorf("a write that had begun: %v", err)
 	}

@@ -228,7 +228,7 @@ func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64
 }
 
 // unsavedBehind returns keys that have no row yet. The partition is locked, in order.
-func (p *partition) unsavedBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey) {
+func (p *machine) unsavedBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey) {
 	begin := newCounter(after, from)
 	p.hot.unsaved.ordered.Ascend(unsavedKey{from, begin}, func(k unsavedKey) bool {
 		if len(keys) >= count || k.c.pos >= position(last+1, 0) {

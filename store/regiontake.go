@@ -14,7 +14,7 @@ import (
 // they are afterwards. A key whose time has come goes first, as everywhere. If nothing is left
 // of the own part because another region's deletion has seen all of it, it is closed, so that
 // the key can be dropped.
-func (x *decider) regionMerge(op *Op) error {
+func (x *turn) regionMerge(op *Op) error {
 	r := &x.of(op)[0]
 	changes, ok := op.Object.([]Change)
 	if !ok {
@@ -56,7 +56,7 @@ func (x *decider) regionMerge(op *Op) error {
 	} else {
 		x.control = part.AppendDelta(x.control[:0], r.c.parts(), parts)
 	}
-	if err := x.reserveMore(len(x.control) + entryRoom + len(r.key) + r.owedRoom(len(settled))); err != nil {
+	if err := x.world.reserveMore(len(x.control) + entryRoom + len(r.key) + r.owedRoom(len(settled))); err != nil {
 		return err
 	}
 	if same {
@@ -90,7 +90,7 @@ func samePartsClocks(a, b part.Parts) bool {
 }
 
 // regionCursor takes note of how far a source has been taken.
-func (x *decider) regionCursor(op *Op) error {
+func (x *turn) regionCursor(op *Op) error {
 	p := x.of(op)[0].p
 	c, ok := op.Object.(*RegionCursor)
 	if !ok {
@@ -103,11 +103,11 @@ func (x *decider) regionCursor(op *Op) error {
 		int(c.Partition) >= m.Partitions {
 		return fmt.Errorf("%w: partition %d of region %d", ErrOption, c.Partition, c.Region)
 	}
-	if err := p.sameLife(c.life); err != nil {
+	if err := x.world.sameLife(p, c.life); err != nil {
 		return err
 	}
 	e := entry{kind: entryCursor, r: &regional{cursor: *c}}
-	if err := x.reserveMore(len(appendTaken(nil, c.Vector)) + entryRoom); err != nil {
+	if err := x.world.reserveMore(len(appendTaken(nil, c.Vector)) + entryRoom); err != nil {
 		return err
 	}
 	x.log(p, &e)

@@ -246,7 +246,7 @@ func TestHotTwins(t *testing.T) {
 		p := r.s.partitions[0]
 		p.lock()
 		defer p.mu.Unlock()
-		return p.saving.logBytes
+		return p.logBytes
 	}
 	must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 1}).Err)
 	must(t, r.s.Snapshot()) // from here on the row has the rest

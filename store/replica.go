@@ -27,7 +27,7 @@ func (s *Store) maxRecord() int64 {
 
 // cutRecord makes what the batch has logged so far a record of its own, if that is much for a
 // replica and an operation has just had its turn.
-func (x *decider) cutRecord(op *Op) {
+func (x *execution) cutRecord(op *Op) {
 	if x.s.replica == nil || x.atomic || op.run.n == 0 {
 		return
 	}
@@ -98,17 +98,15 @@ func (s *Store) Follow(record []byte, said func()) error {
 			return fmt.Errorf("%w: a section of partition %d", ErrLogDamaged, partition)
 		}
 		p, g := s.partitions[partition], s.replica.group
-		g.p = p
-		err := s.follow(g, seq, content, said)
+		err := s.follow(p, g, seq, content, said)
 		if errors.Is(err, errConflict) {
 			s.log.Warn("operations that this node decided were not committed: it rebuilds the partition",
 				"partition", partition)
 			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
-				err = s.follow(g, seq, content, said)
+				err = s.follow(p, g, seq, content, said)
 			}
 		}
-		if err == nil && g.settles {
-			g.settles = false
+		if err == nil {
 			if err = s.settle(p); lacksSpace(err) {
 				err = nil // it is tried again
 			}
@@ -142,14 +140,13 @@ func (s *Store) hasTables() bool {
 // one of the partition, of which seq is the first sequence. One that recovery began with
 // changes nothing. After an error other than of decoding, or errConflict, the partition must
 // be rebuilt. One section of a partition at a time, and none while that is being rebuilt.
-func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) error {
+func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, said func()) error {
 	rd, err := newSectionReader(content)
 	if err != nil {
 		return err
 	}
 	g.reader = rd
-	p := g.p
-	g.entries = g.entries[:0]
+	g.p, g.entries = &p.machine, g.entries[:0]
 	more := g.fill(&g.reader)
 	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.is(noSaving)
 	// What the group has no room for is decoded twice: nothing of a section is redone
@@ -177,7 +174,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	if seq != p.seq+1 {
 		return missingEntries(p.seq+1, seq-1)
 	}
-	p.saving.logBytes += uint64(len(content))
+	p.logBytes += uint64(len(content))
 	spoiled := p.spoiled
 	for ; ; more = g.fill(&g.reader) {
 		if err := g.finish(); err != nil {
@@ -196,7 +193,6 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
-	g.settles = p.movedRows != nil
 	if r := p.regions; r != nil && r.Version+1 != s.heldFor.Load() {
 		set := r.RegionSet
 		s.replica.news = &set
@@ -205,7 +201,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 }
 
 // contains refuses a section that began before recovery did, and is not contained in what that began with.
-func (p *partition) contains(seq uint64, content []byte) error {
+func (p *machine) contains(seq uint64, content []byte) error {
 	end, err := sectionEnd(seq, content)
 	if err == nil && end > p.recovered {
 		err = fmt.Errorf("%w: entries %d to %d come where entry %d is the last", ErrLogDamaged, seq, end,
@@ -228,13 +224,13 @@ func (s *Store) Lead() error {
 	x.wall, x.running = s.look()
 	for _, p := range s.partitions {
 		if fresh {
-			x.log(p, &entry{kind: entryCatalog, id: newCatalog().encode()})
+			x.log(&p.machine, &entry{kind: entryCatalog, id: newCatalog().encode()})
 		}
 		if p.fragments.number != 0 {
-			x.log(p, &entry{kind: entryDrop, delta: int64(p.takeUnfinished().number)})
+			x.log(&p.machine, &entry{kind: entryDrop, delta: int64(p.takeUnfinished())})
 		}
 		if p.incarnation != s.db.Meta().Incarnation {
-			x.logJump(p)
+			x.logJump(&p.machine)
 		}
 		p.committed.resume()
 		p.setFrozen(true)
@@ -303,7 +299,7 @@ func (s *Store) GiveUp() {
 // failAll answers every operation of a batch of which a commit failed. Their outcomes are unknown,
 // and what they read, or were refused for, may not be committed (G8). Only if nothing was committed
 // of it is it certain that nothing of it was applied (R7).
-func (x *decider) failAll() {
+func (x *execution) failAll() {
 	why := ErrUnknownOutcome
 	switch {
 	case errors.Is(x.err, ErrUndecided), errors.Is(x.err, ErrNotLeader) && x.records > 1:

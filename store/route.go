@@ -21,7 +21,7 @@ const (
 func (op *Op) skipped() bool { return op.Kind == Nop || op.Err != nil }
 
 // routeAll routes a batch that is decided as a whole.
-func (x *decider) routeAll() {
+func (x *execution) routeAll() {
 	for i := range x.ops {
 		if !x.ops[i].skipped() {
 			x.route(i)
@@ -79,7 +79,7 @@ func Repeat(keys [][]byte) bool {
 	return len(seen) < len(keys)
 }
 
-func (x *decider) route(i int) {
+func (x *execution) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
 	switch {
@@ -107,9 +107,9 @@ func (x *decider) route(i int) {
 	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
 }
 
-func (x *decider) addRef(op int, key []byte) { x.fill(x.newRef(), op, key, Slot(key)) }
+func (x *execution) addRef(op int, key []byte) { x.fill(x.newRef(), op, key, Slot(key)) }
 
-func (x *decider) newRef() *ref {
+func (x *execution) newRef() *ref {
 	if len(x.refs) < cap(x.refs) {
 		x.refs = x.refs[:len(x.refs)+1]
 	} else {
@@ -120,10 +120,10 @@ func (x *decider) newRef() *ref {
 
 // fill makes r the ref of a key of an operation. Field by field, see Op.reset;
 // what a verdict or hasTime tells of may be left over.
-func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
+func (x *execution) fill(r *ref, op int, key []byte, slot uint16) {
 	n := int(slot >> x.s.shift)
 	x.mask[n/64] |= 1 << (n % 64)
-	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
+	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), &x.s.partitions[n].machine
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
 	r.verdict, r.dismissed, r.hasTime, r.failed, r.others = verdictUnknown, false, false, false, 0
 	o := &x.ops[op]
@@ -134,7 +134,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 }
 
 // of returns the refs of an operation.
-func (x *decider) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
+func (x *turn) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
 
 // splits reports whether an operation can be in a batch that is split: it has
 // exactly one key, and whether it has its turn depends on no other.
@@ -145,7 +145,7 @@ func (op *Op) splits() bool { return !op.Kind.has(manyKeys | allKeys | hashesIte
 // can see. Where sharing is not worth it there is one share, which is decided piece by
 // piece. It returns false, with nothing done, if the batch must be decided as a whole, or
 // is small.
-func (x *decider) split() bool {
+func (x *execution) split() bool {
 	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
 	if len(x.ops) < minSplit {
 		return false
@@ -191,7 +191,7 @@ func (x *decider) split() bool {
 }
 
 // assign gives every share its partitions.
-func (x *decider) assign() {
+func (x *execution) assign() {
 	left := x.touched
 	for i := range x.shares {
 		n := 0
@@ -204,7 +204,7 @@ func (x *decider) assign() {
 }
 
 // shareOf is the share of a partition: as many for each.
-func (x *decider) shareOf(partition uint16, shares int) int {
+func (x *execution) shareOf(partition uint16, shares int) int {
 	return int(partition) * shares / len(x.s.partitions)
 }
 

@@ -206,13 +206,13 @@ func (s *Store) scanRows(p *partition) error {
 }
 
 // owns reports whether a slot is one of the partition's.
-func (p *partition) owns(slot uint16) bool {
+func (p *machine) owns(slot uint16) bool {
 	first, last := slotRange(int(p.id), p.count)
 	return slot >= first && slot <= last
 }
 
 // rowRange is the range of positions of the partition's rows.
-func (p *partition) rowRange() (from, to uint64) {
+func (p *machine) rowRange() (from, to uint64) {
 	first, last := slotRange(int(p.id), p.count)
 	return uint64(first) << 48, (uint64(last) + 1) << 48
 }

@@ -164,7 +164,7 @@ func (s *Store) backlog() backlog {
 		if !p.lockNow() {
 			continue
 		}
-		logs[i], records[i] = p.saving.logBytes, uint64(p.seen.Bytes())
+		logs[i], records[i] = p.logBytes, uint64(p.seen.Bytes())
 		if due += p.maxDirty(); p.rowsDue() {
 			rows += p.saving.rowsAhead + len(p.hot.dirty)
 		}
@@ -241,7 +241,7 @@ func (s *Store) unpin(p *partition) error {
 			x.unlock()
 			return err
 		}
-		x.log(p, &entry{kind: entryCatalog, id: encoded})
+		x.log(&p.machine, &entry{kind: entryCatalog, id: encoded})
 	}
 	if err := x.finish(); err != nil {
 		return err
@@ -255,10 +255,10 @@ func (s *Store) unpin(p *partition) error {
 const minWriteBack = 4096
 
 // rowsDue reports whether so many keys have changed that their rows are to be written.
-func (p *partition) rowsDue() bool { return len(p.hot.dirty) > p.maxDirty() }
+func (p *machine) rowsDue() bool { return len(p.hot.dirty) > p.maxDirty() }
 
 // maxDirty is how many keys may have changed before their rows are due.
-func (p *partition) maxDirty() int { return max(p.hot.limit/2, minWriteBack) }
+func (p *machine) maxDirty() int { return max(p.hot.limit/2, minWriteBack) }
 
 // lateAt is how many times maxRowsAhead keys may have changed since the checkpoints of
 // partitions whose rows are due before writes are slowed down: so many new ones a start
@@ -284,7 +284,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	p.lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = p.saving.logBytes >= load.log
+	checkpoint = p.logBytes >= load.log
 	rows = p.rowsDue()
 	checkpoint = checkpoint || rows && p.saving.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	size := uint64(p.seen.Bytes())
@@ -302,7 +302,7 @@ const (
 )
 
 // holdBack delays a batch that writes while the background work is behind.
-func (x *decider) holdBack() {
+func (x *execution) holdBack() {
 	if d := x.delay(); d > 0 {
 		x.blocks()
 		time.Sleep(d)
@@ -314,7 +314,7 @@ func (x *decider) holdBack() {
 }
 
 // delay is how long the batch is to be delayed.
-func (x *decider) delay() time.Duration {
+func (x *execution) delay() time.Duration {
 	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
 		return 0
 	}

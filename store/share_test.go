@@ -67,7 +67,7 @@ func testSplit(t *testing.T, procs int) {
 		}
 		alone.Execute(&one)
 		shared.Execute(&other)
-		if one.decider.isSplit || !other.decider.isSplit {
+		if one.execution.isSplit || !other.execution.isSplit {
 			t.Fatal("the wrong one was split")
 		}
 		for i := range one.Ops {
@@ -179,8 +179,8 @@ func TestSplitOrder(t *testing.T) {
 				t.Fatalf("increment %d of its key answers %d, %v", i/7+1, op.Value, op.Err)
 			}
 		}
-		if b.decider.isSplit != c.split {
-			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.decider.isSplit)
+		if b.execution.isSplit != c.split {
+			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.execution.isSplit)
 		}
 	}
 }
@@ -319,8 +319,8 @@ func TestPanicKeepsTheLocks(t *testing.T) {
 	if broken.mu.TryLock() {
 		t.Error("its partition is unlocked")
 	}
-	for i := range b.decider.share.touched { // so that the store can be closed
-		b.decider.share.touched[i].p.mu.Unlock()
+	for i := range b.execution.share.touched { // so that the store can be closed
+		b.execution.share.touched[i].p.mu.Unlock()
 	}
 	broken.tables = tables
 }

@@ -43,7 +43,7 @@ type snapshot struct {
 // beginSnapshot captures the header. The partition is locked, and until
 // endSnapshot no filter's memory is freed.
 func (p *partition) beginSnapshot() *snapshot {
-	p.saving.snapshotting = true
+	p.snapshotting = true
 	s := &snapshot{seq: p.seq}
 	h := append([]byte(nil), snapshotVersion)
 	h = binary.AppendUvarint(h, p.seq)
@@ -71,7 +71,7 @@ func (p *partition) beginSnapshot() *snapshot {
 		}
 		h = binary.AppendVarint(h, c.expire)
 		h = binary.AppendUvarint(h, c.seq)
-		s.encoders = append(s.encoders, c.object().encode(p))
+		s.encoders = append(s.encoders, c.object().encode(&p.machine))
 	}
 	s.header = h
 	return s
@@ -80,11 +80,11 @@ func (p *partition) beginSnapshot() *snapshot {
 // endSnapshot frees what was retired while the snapshot was taken.
 func (p *partition) endSnapshot() {
 	p.mu.Lock()
-	p.saving.snapshotting = false
-	for _, release := range p.saving.retired {
+	p.snapshotting = false
+	for _, release := range p.retired {
 		release()
 	}
-	p.saving.retired = nil
+	p.retired = nil
 	p.mu.Unlock()
 }
 
@@ -347,11 +347,11 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 }
 
 // adopt makes the partition what the snapshot holds.
-func (p *partition) adopt(l *loadedSnapshot) {
+func (p *machine) adopt(l *loadedSnapshot) {
 	p.catalog, p.tables = l.catalog, l.tables
 	for _, t := range l.tables {
 		t.filter.SetPhase(p.phase())
-		p.pool.used.Add(int64(t.filter.Bytes()))
+		p.memory.add(int64(t.filter.Bytes()))
 	}
 	for _, from := range l.keys {
 		key := []byte(from.key())

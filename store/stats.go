@@ -94,9 +94,9 @@ func (p *partition) addStats(st *Stats) {
 	st.Runs += f.Runs
 	st.RunBytes += f.RunBytes
 	st.RunRecords += f.RunRecords
-	st.LogBytes += p.saving.logBytes
+	st.LogBytes += p.logBytes
 	st.Entries += p.seq & (1<<incarnationBits - 1)
-	st.Changes += int64(p.seq) - p.saving.savedSeq
+	st.Changes += int64(p.seq) - p.savedSeq
 	for _, t := range p.tables {
 		st.Figures.add(t.figures)
 	}
@@ -122,9 +122,12 @@ func (s *Store) Pristine() bool {
 }
 
 // countReads adds what the batch's queries found to the store's totals.
-func (x *decider) countReads() {
+func (x *execution) countReads() {
 	if x.hits > 0 {
 		x.s.hits.Add(x.hits)
+	}
+	if x.expired > 0 {
+		x.s.expired.Add(x.expired)
 	}
 	if x.misses > 0 {
 		x.s.misses.Add(x.misses)

@@ -100,7 +100,7 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 	}
 	for i, p := range ps {
 		if p.draft.need = p.seq; encoded[i] != nil {
-			x.log(p, &entry{kind: entryCatalog, id: encoded[i]})
+			x.log(&p.machine, &entry{kind: entryCatalog, id: encoded[i]})
 		}
 	}
 	return x.finish()
@@ -110,11 +110,11 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 // take. It refuses what one of them refuses, filters that would exceed the memory pool,
 // and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
-func (x *decider) newCatalogs(ps []*partition,
+func (x *execution) newCatalogs(ps []*partition,
 	change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
 	var need uint64
 	for _, p := range ps {
-		cat, err := change(p.catalog, x.at(p))
+		cat, err := change(p.catalog, x.at(&p.machine))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -146,7 +146,7 @@ func (s *Store) roomFor(need uint64) error {
 }
 
 // bytesForAll is the memory that the filters of a catalogue's tables are about to take.
-func (p *partition) bytesForAll(cat *catalog) (need uint64, err error) {
+func (p *machine) bytesForAll(cat *catalog) (need uint64, err error) {
 	for _, d := range cat.Tables {
 		bytes, err := p.bytesFor(d)
 		if err != nil {
@@ -158,7 +158,7 @@ func (p *partition) bytesForAll(cat *catalog) (need uint64, err error) {
 }
 
 // bytesFor is the memory that a table's filter is about to take.
-func (p *partition) bytesFor(d *tableDef) (uint64, error) {
+func (p *machine) bytesFor(d *tableDef) (uint64, error) {
 	t := p.tables[d.ID]
 	if t == nil {
 		o := d.filterOptions(1, p.count)
@@ -223,7 +223,7 @@ func (s *Store) TableInfo(name string) (info TableInfo, err error) {
 	return info, err
 }
 
-func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {
+func (p *machine) addTableInfo(i *TableInfo, t *tableState, at moment) {
 	if t == nil {
 		return // a replica that has not heard of its tables yet
 	}

@@ -63,13 +63,13 @@ func newUnreadable(cause error, o object) *unreadable {
 	return u
 }
 
-func (u *unreadable) bytes() uint64               { return 0 }
-func (u *unreadable) due(int64) bool              { return false }
-func (u *unreadable) upkeep(*decider, *ref) error { return nil }
-func (u *unreadable) redo(change) error           { return nil }
-func (u *unreadable) release()                    {}
+func (u *unreadable) bytes() uint64            { return 0 }
+func (u *unreadable) due(int64) bool           { return false }
+func (u *unreadable) upkeep(*turn, *ref) error { return nil }
+func (u *unreadable) redo(change) error        { return nil }
+func (u *unreadable) release()                 {}
 
-func (u *unreadable) encode(*partition) io.Reader {
+func (u *unreadable) encode(*machine) io.Reader {
 	return bytes.NewReader(coding.AppendBytes(binary.AppendUvarint(nil, u.created), []byte(u.why)))
 }
 
@@ -97,13 +97,13 @@ func (e *objectError) Unwrap() error { return e.err }
 func spoils(err error) bool { return err != nil && !errors.Is(err, fbf.ErrMemory) }
 
 // markUnreadable makes the object under a key unreadable.
-func (p *partition) markUnreadable(c *counter, cause error) {
+func (p *machine) markUnreadable(c *counter, cause error) {
 	o := c.object()
 	if _, is := o.(*unreadable); is {
 		return
 	}
 	u := newUnreadable(cause, o)
-	p.pool.addObject(-int64(o.bytes()))
+	p.memory.addObject(-int64(o.bytes()))
 	p.retire(o.release)
 	c.setObject(u)
 	p.unreadable++
@@ -111,7 +111,7 @@ func (p *partition) markUnreadable(c *counter, cause error) {
 }
 
 // redoSpoiled makes the object of an entry unreadable, if that is why the entry cannot be redone.
-func (p *partition) redoSpoiled(e *entry, seq uint64, err error) error {
+func (p *machine) redoSpoiled(e *entry, seq uint64, err error) error {
 	var bad *objectError
 	if !errors.As(err, &bad) || e.c == nil {
 		return err
@@ -128,7 +128,7 @@ func (p *partition) redoSpoiled(e *entry, seq uint64, err error) error {
 
 // spoilUnloaded makes objects unreadable that should have had pages on disk. After the log is
 // redone nothing excuses that any more.
-func (p *partition) spoilUnloaded() {
+func (p *machine) spoilUnloaded() {
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok && o.misses() {
 			p.markUnreadable(c, errors.New("its pages are missing"))
@@ -138,7 +138,7 @@ func (p *partition) spoilUnloaded() {
 
 // spoiledHere fails if an object has become unreadable that the source of a partition could read:
 // this server must not take its place.
-func (p *partition) spoiledHere() error {
+func (p *machine) spoiledHere() error {
 	if p.spoiled == 0 {
 		return nil
 	}
@@ -157,7 +157,7 @@ func (u Unreadable) String() string { return fmt.Sprintf("key %q cannot be read:
 
 // listUnreadable returns the partition's unreadable keys in order. The partition is locked, or the
 // caller's own.
-func (p *partition) listUnreadable() (list []Unreadable) {
+func (p *machine) listUnreadable() (list []Unreadable) {
 	if p.unreadable == 0 {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (p *partition) listUnreadable() (list []Unreadable) {
 }
 
 // readable refuses an operation on a key whose object cannot be read.
-func (x *decider) readable(op *Op) error {
+func (x *turn) readable(op *Op) error {
 	if op.Kind.has(anyObject) || op.Kind.internal() {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 // garbled is an object whose encoding is no encoding.
 type garbled struct{ object }
 
-func (garbled) encode(*partition) io.Reader {
+func (garbled) encode(*machine) io.Reader {
 	return strings.NewReader(strings.Repeat("garbled ", 20_000))
 }
 
@@ -209,9 +209,9 @@ func TestUnreadableOnAFollower(t *testing.T) {
 		t.Helper()
 		p := leader.partitions[0]
 		must(t, leader.oplog.BeginRecovery(p.id))
-		g := newRedoGroup(q, 5)
+		g := newRedoGroup(nil, 5)
 		must(t, leader.oplog.Read(p.id, q.seq+1, func(seq uint64, content []byte) error {
-			return follower.follow(g, seq, content, nil)
+			return follower.follow(q, g, seq, content, nil)
 		}))
 		leader.oplog.EndRecovery()
 	}

@@ -16,7 +16,7 @@ package store
 // misses one.
 
 // watch notes what keys are like.
-func (x *decider) watch(op *Op) error {
+func (x *turn) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.wall)))
@@ -45,7 +45,7 @@ func (r *ref) watchMark(wall int64) watchMark {
 }
 
 // ifUnchanged compares keys with what was noted of them.
-func (x *decider) ifUnchanged(op *Op) error {
+func (x *turn) ifUnchanged(op *Op) error {
 	refs := x.of(op)
 	if len(op.Deltas) != 2*len(refs) {
 		return ErrOption
