@@ -232,7 +232,8 @@ const (
 
 // Reset empties the batch and keeps its memory, unless that is unusually large.
 func (b *Batch) Reset() {
-	if cap(b.Ops) > maxKeptOps || len(b.execution.refs) > maxKeptKeys || len(b.execution.items) > maxKeptKeys {
+	if cap(b.Ops) > maxKeptOps || len(b.execution.refs) > maxKeptKeys ||
+		len(b.execution.items) > maxKeptKeys {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}

@@ -56,7 +56,8 @@ func (x *turn) regionMerge(op *Op) error {
 	} else {
 		x.control = part.AppendDelta(x.control[:0], r.c.parts(), parts)
 	}
-	if err := x.world.reserveMore(len(x.control) + entryRoom + len(r.key) + r.owedRoom(len(settled))); err != nil {
+	if err := x.world.reserveMore(len(x.control) + entryRoom + len(r.key) +
+		r.owedRoom(len(settled))); err != nil {
 		return err
 	}
 	if same {
