@@ -8,9 +8,8 @@ type slot uint32
 // duplicate marks a copy, whose acknowledgement says nothing about the counter.
 const duplicate slot = 1 << 31
 
-// conn is the pipeline of one connection. How bytes travel is the loops'
-// business: they write what compose returns, and give what they read to
-// received.
+// conn is the pipeline of one connection. How bytes travel is the loops' business: they write what
+// compose returns, and give what they read to received.
 type conn struct {
 	w      *worker
 	index  int // among the worker's
@@ -93,8 +92,7 @@ func (c *conn) begin(now int64, b []byte) slot {
 	return slot(c.stream.put(w.frame, b, w.unixMs(now)))
 }
 
-// received takes in n more bytes of replies, and reports whether the batch is
-// answered.
+// received takes in n more bytes of replies, and reports whether the batch is answered.
 func (c *conn) received(n int, now int64) (bool, error) {
 	c.inBytes += n
 	b := c.in[:c.inBytes]

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -18,9 +20,8 @@ const (
 	waitIdle = 5
 )
 
-// epollLoop serves a worker's connections on one thread: wait for replies, read
-// them, write the next batch. It needs one read and one write per batch, half
-// of what a goroutine per connection costs.
+// epollLoop serves a worker's connections on one thread: wait for replies, read them, write the next
+// batch. It needs one read and one write per batch, half of what a goroutine per connection costs.
 type epollLoop struct {
 	w     *worker
 	epoll int
@@ -186,4 +187,15 @@ func (l *epollLoop) feed(now int64) error {
 	}
 	wait := max(s.at(s.next), l.rang+sendGrain) - l.w.now()
 	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1))}, nil)
+}
+
+// The epoll loop's system calls do without Go's scheduler. Told of each, it would
+// look after a thread that waits for replies by a timer of some 80 µs, on the
+// processor where the server is at work: a tenth of that one at pipeline 1.
+
+// epollWait is epoll_wait(2), with its timeout in ms.
+func epollWait(epoll int, events []unix.EpollEvent, timeout int) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+		uintptr(len(events)), uintptr(timeout), 0, 0)
+	return int(n), errno
 }

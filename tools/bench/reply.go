@@ -6,8 +6,7 @@ import (
 	"strconv"
 )
 
-// errReply says that a server does not speak RESP, or answers what no workload
-// asks for.
+// errReply says that a server does not speak RESP, or answers what no workload asks for.
 var errReply = errors.New("the server's reply is not an integer, a string, null, an error or an array of them")
 
 // maxReply bounds a bulk string among the replies; none is longer than a counter.

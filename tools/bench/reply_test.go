@@ -8,8 +8,7 @@ import (
 
 const someReplies = ":1\r\n:-42\r\n$3\r\n123\r\n$-1\r\n_\r\n+OK\r\n-OOM no room\r\n:9223372036854775807\r\n$0\r\n\r\n#t\r\n*2\r\n:1\r\n$1\r\nx\r\n"
 
-// TestScanReply cuts replies at every byte: what is there in full is found, and
-// nothing else.
+// TestScanReply cuts replies at every byte: what is there in full is found, and nothing else.
 func TestScanReply(t *testing.T) {
 	for cut := range len(someReplies) + 1 {
 		rest, pieces, failures := []byte(someReplies[:cut]), 0, 0

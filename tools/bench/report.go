@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -8,10 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/tools/chart"
 )
 
-// showSteal is the share of the processor time from which on people are told that it
-// went to others.
+// showSteal is the share of the processor time from which on people are told that it went to others.
 const showSteal = 0.03
 
 // print writes the result for people.
@@ -73,3 +76,58 @@ func thousands(x float64) string {
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
+
+// plot draws the latencies over time.
+func (r *Result) plot(path string) error {
+	p := chart.Panel{Title: r.Workload + " on " + r.Target + ": latency of operations",
+		X: chart.Axis{Label: "time, s"}, Y: chart.Axis{Label: "latency, ms", Log: true}}
+	for i, of := range []struct {
+		name  string
+		value func(moment) float64
+	}{
+		{"max", func(m moment) float64 { return m.Max }}, {"p99.9", func(m moment) float64 { return m.P999 }},
+		{"p99", func(m moment) float64 { return m.P99 }}, {"p50", func(m moment) float64 { return m.P50 }},
+	} {
+		l := chart.Line(of.name, i, nil, nil)
+		for _, m := range r.Series {
+			l.X, l.Y = append(l.X, m.Second), append(l.Y, of.value(m)*1e3)
+		}
+		p.Series = append(p.Series, l)
+	}
+	return chart.Write(path, p)
+}
+
+// failed counts an error reply. Only the first of its kind costs more than that.
+func (t *tally) failed(text []byte) {
+	code, _, _ := bytes.Cut(text, []byte(" "))
+	if t.errors == nil {
+		t.errors = map[string]int64{}
+	}
+	t.errors[string(code)]++
+	if t.first == "" {
+		t.first = fmt.Sprintf("%.300q", text) // it may have what ends up in a terminal
+	}
+}
+
+// errorReplies is how many replies were errors.
+func (r *Result) errorReplies() (n int64) {
+	for _, k := range r.errors {
+		n += k
+	}
+	return n
+}
+
+// Err says why the run is no success although it came to its end, or returns nil: the server only refused, or counts
+// wrongly, or refused what was to be verified.
+func (r *Result) Err() error {
+	n := r.errorReplies()
+	switch v := r.Verified; {
+	case n > 0 && n == r.Sent:
+		return fmt.Errorf("every reply was an error: %s", r.first)
+	case v == nil:
+		return nil
+	case n > 0:
+		return errors.Join(v.Err(), fmt.Errorf("not verified: %d operations were refused: %s", n, r.first))
+	}
+	return r.Verified.Err()
+}

@@ -2,9 +2,8 @@ package main
 
 import "math"
 
-// schedule says when the operations of an open loop are due: at equal
-// intervals, whether or not the server keeps up. Its zero value is a closed
-// loop, in which the replies set the pace.
+// schedule says when the operations of an open loop are due: at equal intervals, whether or not the
+// server keeps up. Its zero value is a closed loop, in which the replies set the pace.
 type schedule struct {
 	start    int64   // when operation 0 is due, ns of the run's clock
 	interval float64 // ns between two operations; 0 for a closed loop

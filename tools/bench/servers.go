@@ -73,7 +73,7 @@ func (m *measured) tls(where string) []string {
 	}
 	cert := write("cert.pem", "CERTIFICATE", s.Certificate().Raw)
 	key := write("key.pem", "PRIVATE KEY", process.Must(x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)))
-	m.secure[where] = process.Must(process.FreePort())
+	m.secure[where] = process.FreePort()
 	return []string{"--tls-port", m.secure[where], "--tls-auth-clients", "no", "--tls-cert-file", cert, "--tls-key-file", key,
 		"--tls-ca-cert-file", cert}
 }

@@ -38,7 +38,7 @@ func (t *table) processor(ctx context.Context, rows []*row) {
 		for round, result := range results[i] {
 			t.keep("sketches", r.ours.String(), round, result)
 		}
-		cost := figures(results[i], serverCPU)
+		cost := figures(results[i], (*Result).serverCPU)
 		t.emit(r, ratioOf(cost, slices.Max(figures(results[i], (*Result).stolen))),
 			fmt.Sprintf("%.0fk requests/s", median(figures(results[i], throughput))/1000))
 	}
@@ -57,8 +57,6 @@ func runMetered(ctx context.Context, p *process.Process, o options) *Result {
 	return r
 }
 
-func serverCPU(r *Result) float64 { return r.ServerCPU }
-
 var duplicates = &special{"duplicates", func(r *row) string {
 	from := "memory"
 	if r.ours.runs {
@@ -67,9 +65,8 @@ var duplicates = &special{"duplicates", func(r *row) string {
 	return fmt.Sprintf("pipeline 16, everysec: %.0f %% duplicates, from %s, against new ones", 100*r.ours.share, from)
 }, (*table).duplicates}
 
-// duplicates compares streams of duplicates with one of new operations. In every
-// round the new ones are sent first, then again from memory, and, after a SAVE has
-// written them to runs, from there.
+// duplicates compares streams of duplicates with one of new operations. In every round the new ones are
+// sent first, then again from memory, and, after a SAVE has written them to runs, from there.
 func (t *table) duplicates(ctx context.Context, rows []*row) {
 	p := process.Must(process.FBFKV(ctx, t.fbfkv, "--appendfsync", "everysec"))
 	defer p.Close()

@@ -11,26 +11,24 @@ import (
 	"github.com/fbfkv/fbfkv/tools/process"
 )
 
-// quiet takes measurements again during which the hypervisor gave much of this
-// machine's processor time to others ("steal" in /proc/stat). What such a
-// measurement says is how busy others were: two servers in turn do not get the
-// same processors, and a thread that is stopped in the middle of its work holds up
+// quiet takes measurements again during which the hypervisor gave much of this machine's processor time
+// to others ("steal" in /proc/stat). What such a measurement says is how busy others were: two servers in
+// turn do not get the same processors, and a thread that is stopped in the middle of its work holds up
 // all that wait for it.
 type quiet struct {
 	maxSteal float64       // the share of the processor time from which on it is
 	retries  int           // how often at most
 	patience time.Duration // how long to wait before them, in all
-	// how many measurements were taken, how many of them again, and how many were
-	// disturbed nevertheless
+	// how many measurements were taken, how many of them again, and how many were disturbed nevertheless
 	taken, repeated, loud int
 }
 
-// disturbed is a measurement that knows what share of the machine's processor time
-// others had meanwhile.
+// disturbed is a measurement that knows what share of the machine's processor time others had meanwhile.
 type disturbed interface{ stolen() float64 }
 
-func (r *Result) stolen() float64 { return r.Steal }
-func (c crash) stolen() float64   { return c.steal }
+func (r *Result) stolen() float64    { return r.Steal }
+func (r *Result) serverCPU() float64 { return r.ServerCPU }
+func (c crash) stolen() float64      { return c.steal }
 
 func newQuiet() quiet { return quiet{maxSteal: showSteal, retries: 6, patience: 10 * time.Minute} }
 

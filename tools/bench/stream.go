@@ -8,8 +8,7 @@ type stream struct {
 	format idFormat
 	client uint64 // the seed and the connection's number, mixed
 	next   uint64 // position
-	// Of keys in turn this connection's operations reach every step-th, from
-	// its own number on.
+	// Of keys in turn this connection's operations reach every step-th, from its own number on.
 	number, step uint64
 }
 

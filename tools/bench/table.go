@@ -175,7 +175,7 @@ func (t *table) measureGroup(ctx context.Context, name string, group []*row) (er
 		case "p99":
 			figure, shown = p99, short
 		case "processor":
-			figure, shown = serverCPU, func(x float64) string { return fmt.Sprintf("%.2f µs", x) }
+			figure, shown = (*Result).serverCPU, func(x float64) string { return fmt.Sprintf("%.2f µs", x) }
 		}
 		q := ratio(of(r.ours), of(r.peer), figure)
 		t.emit(r, q, shown(q.A)+" and "+shown(q.B))

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // fbfkv is the program that tests start.
@@ -127,5 +130,30 @@ func TestTableFails(t *testing.T) {
 		if text, err := runCommand(t, "table", "--fbfkv", script, flag, value); err == nil || text != "" {
 			t.Errorf("%s %s: %v: %s", flag, value, err, text)
 		}
+	}
+}
+
+// TestRealServers loads an fbfkv, and a Redis with the recipes that it can run, and finds every operation counted once.
+func TestRealServers(t *testing.T) {
+	needs(t, "redis-server")
+	p := process.Must(process.FBFKV(t.Context(), fbfkv, "--appendfsync", "everysec"))
+	t.Cleanup(func() { p.Close() })
+	r := process.Must(process.Redis(t.Context(), "redis-server", "--appendfsync", "no"))
+	t.Cleanup(func() { r.Close() })
+	do(t.Context(), r, "CONFIG", "SET", "requirepass", "secret")
+	for _, tt := range []struct {
+		address, workload string
+		rate              float64
+	}{{p.Address, "cincrby", 0}, {p.Address, "incrby", 5000}, {"redis://:secret@" + r.Address, "lua", 0}, {"redis://:secret@" + r.Address, "incrby", 0}} {
+		o := defaultOptions()
+		o.Target.URL, o.Workload, o.Rate, o.Pipeline, o.Duration = tt.address, tt.workload, tt.rate, 16, time.Second
+		o.Connections, o.Verify, o.KeyPrefix = 10, true, tt.workload+":"
+		r, err := send(t.Context(), o)
+		if err != nil || r.Operations == 0 || r.Verified.Acknowledged == 0 || r.Verified.Wrong != 0 || len(r.errors) > 0 {
+			t.Errorf("%+v: %+v, %v", tt, r, err)
+		}
+	}
+	if out, err := runCommand(t, "redis://:wrong@"+r.Address, "--duration", "100ms"); err == nil {
+		t.Errorf("a wrong password was good enough: %s", out)
 	}
 }

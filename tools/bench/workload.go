@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // workload is one way to count.
@@ -20,14 +22,8 @@ type workload struct {
 	keys  string // which items there are
 }
 
-// luaRecipe answers a duplicate with the counter's present value.
-const luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
- return redis.call('INCRBY', KEYS[1], ARGV[1])
-end
-return tonumber(redis.call('GET', KEYS[1]) or 0)`
-
 func loadLua(ctx context.Context, c *redis.Client) (string, error) {
-	return c.ScriptLoad(ctx, luaRecipe).Result()
+	return c.ScriptLoad(ctx, process.LuaRecipe).Result()
 }
 
 // workloads are all workloads, in the order of the help text.

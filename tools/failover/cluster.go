@@ -15,13 +15,7 @@ import (
 // The commands that count. An opid is known for longer than a measurement takes.
 func cincrby(key string) []any { return []any{"CINCRBY", key, "op", 1} }
 func incr(key string) []any    { return []any{"INCR", key} }
-func lua(key string) []any     { return []any{"EVAL", luaRecipe, 2, key, key + ":op", 1, 86400} }
-
-// luaRecipe increments a counter unless a key of the operation's id is there.
-const luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
- return redis.call('INCRBY', KEYS[1], ARGV[1])
-end
-return tonumber(redis.call('GET', KEYS[1]) or 0)`
+func lua(key string) []any     { return []any{"EVAL", process.LuaRecipe, 2, key, key + ":op", 1, 86400} }
 
 // fbfkvCluster starts shards of three nodes of an fbfkv; one is asked without a map of slots.
 func (o *options) fbfkvCluster(shards int) func(ctx context.Context, s *servers) {
@@ -44,7 +38,7 @@ func (o *options) redisCluster(shards int, increment func(key string) []any) fun
 		args := []string{"--cluster", "create"}
 		for range 3 * shards {
 			s.add(process.Must(process.Redis(ctx, o.redis, "--appendfsync", "always", "--repl-diskless-sync-delay", "0",
-				"--cluster-enabled", "yes", "--cluster-port", process.Must(process.FreePort()),
+				"--cluster-enabled", "yes", "--cluster-port", process.FreePort(),
 				"--cluster-node-timeout", fmt.Sprint(patience.Milliseconds()), "--cluster-replica-validity-factor", "0",
 				"--cluster-allow-replica-migration", "no")))
 			args = append(args, s.all[len(s.all)-1].Address)

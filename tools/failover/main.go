@@ -24,16 +24,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/fbfkv/fbfkv/tools/process"
 )
-
-// quiet drops what go-redis has to say.
-type quiet struct{}
-
-// Printf implements go-redis' logger.
-func (quiet) Printf(context.Context, string, ...any) {}
 
 // options are the flags.
 type options struct {
@@ -142,7 +136,7 @@ func (t *trial) row(kind int, f fault, s subject) string {
 
 // try has each kind of fault some times, on one group of servers after the other.
 func (o *options) try(ctx context.Context, kinds []fault, of subject) (t trial) {
-	redis.SetLogger(quiet{}) // that a server is gone is no news here
+	logging.Disable() // that a server is gone is no news here
 	s := new(servers)
 	defer s.close()
 	of.start(ctx, s)

@@ -285,7 +285,7 @@ func (o *options) sentinels(more ...string) func(ctx context.Context, s *servers
 		}
 		s.dir = process.Must(os.MkdirTemp("", "fbfkv-sentinels-"))
 		for i := range 3 {
-			own, dir := process.Must(process.FreePort()), fmt.Sprintf("%s/%d", s.dir, i)
+			own, dir := process.FreePort(), fmt.Sprintf("%s/%d", s.dir, i)
 			process.Check(os.Mkdir(dir, 0o700))
 			text := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor m %s %s 2\nsentinel down-after-milliseconds "+
 				"m 1000\nsentinel failover-timeout m 5000\nsentinel parallel-syncs m 1\n", own, dir, host, port)

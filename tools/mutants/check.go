@@ -6,24 +6,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // check prints the mutants whose text does not occur exactly once in their file, and the file that has
 // it now, if there is one. On demand it writes that into the list.
-func check(all []mutant, move bool) error {
-	root, err := productRoot()
-	if err != nil {
-		return err
-	}
-	files := make(map[string]string)
-	err = walk(root, func(rel string) error {
-		b, err := os.ReadFile(filepath.Join(root, rel))
-		files[rel] = string(b)
-		return err
-	})
-	if err != nil {
-		return err
-	}
+func check(all []mutant, move bool) (err error) {
+	defer process.Catch(&err)
+	root, files := productRoot(), make(map[string]string)
+	walk(root, func(rel string) { files[rel] = string(process.Must(os.ReadFile(filepath.Join(root, rel)))) })
 	lines := strings.Split(list, "\n")
 	stale := 0
 	for _, m := range all {
@@ -49,10 +41,10 @@ func check(all []mutant, move bool) error {
 	}
 	if move {
 		path := filepath.Join(root, "tools", "mutants", "mutants.txt")
-		err = os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644)
+		process.Check(os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644))
 	}
-	if stale > 0 && err == nil {
-		err = fmt.Errorf("the texts of %d of %d mutants are not where they should be", stale, len(all))
+	if stale > 0 {
+		return fmt.Errorf("the texts of %d of %d mutants are not where they should be", stale, len(all))
 	}
-	return err
+	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 func main() {
@@ -41,27 +43,12 @@ func main() {
 }
 
 // run tries the mutants whose name and file match: with their tests, or with simulated worlds for some time.
-func run(mutants []mutant, match, files string, limit, seeds time.Duration, some int) error {
-	wanted, err := regexp.Compile(match)
-	if err != nil {
-		return err
-	}
-	within, err := regexp.Compile(files)
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return err
-	}
+func run(mutants []mutant, match, files string, limit, seeds time.Duration, some int) (err error) {
+	defer process.Catch(&err)
+	wanted, within := process.Must(regexp.Compile(match)), process.Must(regexp.Compile(files))
+	dir := process.Must(os.MkdirTemp("", "mutants"))
 	defer os.RemoveAll(dir)
-	root, err := productRoot()
-	if err != nil {
-		return err
-	}
-	if err := copyTree(root, dir); err != nil {
-		return err
-	}
+	copyTree(productRoot(), dir)
 	if seeds > 0 {
 		return meetSeeds(sample(mutants, wanted, within, some), dir, seeds)
 	}
@@ -79,7 +66,7 @@ func run(mutants []mutant, match, files string, limit, seeds time.Duration, some
 			}
 			sound[m.command()] = true
 		}
-		verdict := m.try(dir, limit)
+		verdict := m.mutated(dir, func() string { return m.judge(dir, limit) })
 		if all++; !strings.HasPrefix(verdict, "caught") {
 			bad++
 		}
@@ -97,50 +84,39 @@ func run(mutants []mutant, match, files string, limit, seeds time.Duration, some
 }
 
 // productRoot finds the module whose tests are tried, from that of this command.
-func productRoot() (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fbfkv/fbfkv").Output()
-	return strings.TrimSpace(string(out)), err
+func productRoot() string {
+	out := process.Must(exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fbfkv/fbfkv").Output())
+	return strings.TrimSpace(string(out))
 }
 
 // walk calls f for what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page.
-func walk(root string, f func(rel string) error) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
+func walk(root string, f func(rel string)) {
+	process.Check(fs.WalkDir(os.DirFS(root), ".", func(rel string, d fs.DirEntry, err error) error {
+		process.Check(err)
 		if d.IsDir() {
 			if name := d.Name(); name != "." && strings.HasPrefix(name, ".") || rel == "docs" ||
 				rel == "tools" || name == "node_modules" {
-				return filepath.SkipDir
+				return fs.SkipDir
 			}
 			return nil
 		}
-		switch filepath.Ext(path) {
+		switch filepath.Ext(rel) {
 		case ".go", ".mod", ".sum", ".s", ".html", ".css", ".js":
-			return f(rel)
-		}
-		if strings.Contains(rel, "testdata") {
-			return f(rel)
+			f(rel)
+		default:
+			if strings.Contains(rel, "testdata") {
+				f(rel)
+			}
 		}
 		return nil
-	})
+	}))
 }
 
 // copyTree copies what the tests need.
-func copyTree(from, to string) error {
-	return walk(from, func(rel string) error {
-		b, err := os.ReadFile(filepath.Join(from, rel))
-		if err == nil {
-			err = os.MkdirAll(filepath.Join(to, filepath.Dir(rel)), 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, rel), b, 0o644)
-		}
-		return err
+func copyTree(from, to string) {
+	walk(from, func(rel string) {
+		process.Check(os.MkdirAll(filepath.Join(to, filepath.Dir(rel)), 0o755))
+		process.Check(os.WriteFile(filepath.Join(to, rel), process.Must(os.ReadFile(filepath.Join(from, rel))), 0o644))
 	})
 }
 
@@ -160,11 +136,6 @@ func (m mutant) mutated(dir string, do func() string) string {
 	}
 	defer os.WriteFile(path, whole, 0o644)
 	return do()
-}
-
-// try runs the tests of a mutant.
-func (m mutant) try(dir string, limit time.Duration) string {
-	return m.mutated(dir, func() string { return m.judge(dir, limit) })
 }
 
 // judge runs the tests of the mutant that dir has.

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/tools/process"
 )
 
 // Mutants meet simulated worlds of fresh seeds, in place of the tests that are named for them.
@@ -31,10 +33,7 @@ func sample(mutants []mutant, name, file *regexp.Regexp, n int) (some []mutant) 
 // meetSeeds lets mutants of a copy of the product meet worlds until one fails, or they have taken
 // so much CPU time. It prints which ones seeds catch: they need not catch all.
 func meetSeeds(some []mutant, dir string, budget time.Duration) error {
-	tools, err := os.MkdirTemp("", "sim")
-	if err != nil {
-		return err
-	}
+	tools := process.Must(os.MkdirTemp("", "sim"))
 	defer os.RemoveAll(tools)
 	sim := filepath.Join(tools, "sim")
 	if out, err := exec.Command("go", "build", "-o", sim, "./sim").CombinedOutput(); err != nil {

@@ -35,7 +35,7 @@ var figures = []struct {
 }{{8, figure8}, {9, figure9}, {12, figure12}, {13, figure13}}
 
 func main() {
-	out := flag.String("out", "fbfkv-paper", "`directory` to write figNN.svg, figNN.csv and summary.csv to")
+	out := flag.String("out", "fbfkv-paper", "`directory` to write figNN.svg and figNN.csv to")
 	only := flag.String("figures", "", "only figures whose number matches this regular expression")
 	quick := flag.Bool("quick", false, "a small part of the work, for a first look; not to be quoted")
 	seed := flag.Uint64("seed", 1, "seed of the simulations")
@@ -55,7 +55,6 @@ func makeFigures(dir, only string, r *run, stdout io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	summary := [][]string{{"figure", "what", "paper", "corrected_formula", "paper_scheme_measured", "fbfkv"}}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	for _, f := range figures {
 		if only != "" && !wanted.MatchString(strconv.Itoa(f.number)) {
@@ -66,14 +65,12 @@ func makeFigures(dir, only string, r *run, stdout io.Writer) error {
 			return err
 		}
 		for _, found := range res.findings {
-			summary = append(summary, []string{strconv.Itoa(f.number), found.what, found.paper,
-				number(found.model), number(found.got), number(found.product)})
 			fmt.Fprintf(w, "%d\t%s\t%s\t%.3g\t%.3g\t%.3g\n",
 				f.number, found.what, found.paper, found.model, found.got, found.product)
 		}
 		w.Flush()
 	}
-	return writeCSV(filepath.Join(dir, "summary.csv"), summary)
+	return nil
 }
 
 // run is what a figure's computation is given.

@@ -35,7 +35,7 @@ func Cluster(ctx context.Context, binary string, shards, nodes, partitions int, 
 	replicas := max(1, nodes-1)
 	args := []string{"create", "--yes", "--replicas", strconv.Itoa(replicas), "--partitions", strconv.Itoa(partitions)}
 	for range shards * (replicas + 1) {
-		own := append([]string{"--cluster-enabled", "yes", "--cluster-port", Must(FreePort())}, more...)
+		own := append([]string{"--cluster-enabled", "yes", "--cluster-port", FreePort()}, more...)
 		all = append(all, Must(FBFKV(ctx, binary, own...)))
 		args = append(args, all[len(all)-1].Address)
 	}

@@ -45,6 +45,12 @@ func Keys(n int) (keys []Key) {
 	return keys
 }
 
+// LuaRecipe is what people run on Redis today: it answers a duplicate with the counter's present value.
+const LuaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
+ return redis.call('INCRBY', KEYS[1], ARGV[1])
+end
+return tonumber(redis.call('GET', KEYS[1]) or 0)`
+
 // ErrMoved is that another node leads than before, or none.
 var ErrMoved = errors.New("a leader was lost")
 

@@ -53,24 +53,22 @@ func Redis(ctx context.Context, binary string, args ...string) (*Process, error)
 
 // start starts a server with its data in a directory below its own.
 func start(ctx context.Context, name, binary, data string, args []string) (*Process, error) {
-	port, err := FreePort()
-	if err != nil {
+	p := &Process{Name: name, Address: "127.0.0.1:" + FreePort(), binary: binary}
+	var err error
+	if p.dir, err = os.MkdirTemp("", "fbfkv-measured-"); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "fbfkv-measured-")
-	if err != nil {
-		return nil, err
-	}
-	p := &Process{Name: name, Address: "127.0.0.1:" + port, binary: binary, dir: dir}
-	p.args = append([]string{"--port", port, "--dir", filepath.Join(dir, data)}, args...)
+	_, port, _ := net.SplitHostPort(p.Address)
+	p.args = append([]string{"--port", port, "--dir", filepath.Join(p.dir, data)}, args...)
 	if name == "redis" {
-		file := filepath.Join(dir, "redis.conf")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
+		file := filepath.Join(p.dir, "redis.conf")
+		err = os.WriteFile(file, nil, 0o600)
 		p.args = slices.Insert(p.args, 0, file)
 	}
-	if err := p.Run(ctx); err != nil {
+	if err == nil {
+		err = p.Run(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
@@ -78,15 +76,14 @@ func start(ctx context.Context, name, binary, data string, args []string) (*Proc
 
 // FreePort returns a port that nobody listens on. It is below those that systems give to connections, one of which would
 // else have it when a server that was killed is started again.
-func FreePort() (port string, err error) {
-	for range 100 {
-		port = strconv.Itoa(10_000 + rand.IntN(22_000))
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			return port, l.Close()
+func FreePort() string {
+	for {
+		port := strconv.Itoa(10_000 + rand.IntN(22_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			Check(l.Close())
+			return port
 		}
 	}
-	return "", err
 }
 
 // Run starts the server, again if it ran before, and waits until it answers.
@@ -194,9 +191,6 @@ func (p *Process) Close() error {
 // PID is the process' id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Dir is the server's directory.
-func (p *Process) Dir() string { return p.dir }
-
 // Find says that a program that is to be measured is not there, before anything begins.
 func Find(flag, binary string) error {
 	if _, err := exec.LookPath(binary); err != nil {
@@ -207,18 +201,13 @@ func Find(flag, binary string) error {
 
 // CPU is the processor time that the process has used, seconds; 0 where nothing tells.
 func (p *Process) CPU() (seconds float64) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	if err != nil {
-		return 0
-	}
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	_, rest, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0
-	}
-	for _, ticks := range fields[11:13] {
-		n, _ := strconv.ParseFloat(ticks, 64) // the kernel writes numbers
-		seconds += n / 100
+	if fields := strings.Fields(rest); len(fields) > 12 {
+		for _, ticks := range fields[11:13] {
+			n, _ := strconv.ParseFloat(ticks, 64) // the kernel writes numbers
+			seconds += n / 100
+		}
 	}
 	return seconds
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,12 +44,5 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
-	}
-	file := filepath.Join(t.TempDir(), "plot.svg")
-	if err := plotScaling(file, layouts, rounds, 10); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(file); err != nil || !strings.Contains(string(b), "shards of 3 nodes") || !strings.Contains(string(b), "operations per second") {
-		t.Errorf("the plot has %d bytes, %v", len(b), err)
 	}
 }
