@@ -33,16 +33,6 @@ func withoutPauses(clock Clock) Clock {
 	}
 }
 
-// moment is the time at which a batch is decided. It is written into the log,
-// so that redoing needs no clock.
-type moment struct {
-	logged int64 // logged time, ms: ages ids; advances only while the server runs
-	wall   int64 // unix ms; never goes back either
-}
-
-// after returns the later of each of two moments' times.
-func (m moment) after(o moment) moment { return moment{max(m.logged, o.logged), max(m.wall, o.wall)} }
-
 // Logged time is each partition's own: it continues where the partition's log ends, so
 // that downtime and steps of the wall clock age nothing. A partition that another node
 // takes over brings its logged time with it, and ages none of the others' ids.
@@ -107,11 +97,3 @@ func (s *Store) WallTime() int64 {
 	wall, _ := s.look()
 	return wall
 }
-
-// moment returns a partition's time at a reading of the clock.
-func (p *machine) moment(wall, running int64) moment {
-	return moment{logged: p.ahead + running, wall: wall}
-}
-
-// at is when the batch is decided in a partition.
-func (x *turn) at(p *machine) moment { return p.moment(x.wall, x.running) }

@@ -421,15 +421,6 @@ func (u *unsavedKeys) order(n int) (done bool) {
 // partition's lock.
 const orderPiece = 1024
 
-// lockOrdered locks the partition with its unsaved keys in order.
-func (p *partition) lockOrdered(lock func()) {
-	lock()
-	for !p.hot.unsaved.order(orderPiece) {
-		p.mu.Unlock()
-		lock()
-	}
-}
-
 // What a key costs in memory beside its counter: its places in the table of hot
 // counters, which is between three and six eighths full, and in the ring.
 const (

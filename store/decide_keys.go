@@ -1,7 +1,5 @@
 package store
 
-import "slices"
-
 // The plain commands: they change counters without an opid and are applied
 // every time they are sent. Their outcomes are post-images too.
 
@@ -218,25 +216,6 @@ func (x *turn) removeExpired(op *Op) error {
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
 func (x *turn) decideFlush(op *Op) error { return x.world.flushAll(op) }
-
-func (x *execution) flushAll(op *Op) error {
-	if slices.ContainsFunc(x.touched, func(t touched) bool {
-		g := t.p.regions
-		return g != nil && !g.alone()
-	}) {
-		return ErrRegionFlush
-	}
-	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
-	for i := range x.touched {
-		p := x.touched[i].p
-		if p.gone {
-			continue // another shard's, and empty
-		}
-		x.flush(&p.machine, saves)
-	}
-	x.flushed = true
-	return nil
-}
 
 // flush empties a partition. saves: Redis would take a snapshot.
 func (x *turn) flush(p *machine, saves bool) {

@@ -28,15 +28,25 @@
 // decides nothing again. If it did, with a filter that already contains a logged
 // operation, it would find every operation to be a duplicate of itself.
 //
+// # Two halves
+//
+// The machine (machine.go) is everything that one partition remembers. A turn (turn.go) decides
+// operations upon machines, and redo changes them. Both are free of locks, disks, goroutines and
+// clocks: what they need of the world they are told, or they ask for it through two small
+// interfaces, world and outside. The runner is the other half. A partition embeds its machine and
+// has the lock, the commit mark and what the last checkpoint holds; an execution takes a batch
+// through the store, reads what its turn lacks, and commits what the turn has logged. The machine's
+// half uses nothing of the runner's (TestHalves, which lists the runner's files).
+//
 // # What is where
 //
 // The op log is the truth; everything else is a view of it. A checkpoint
 // (checkpoint.go) brings the views to disk, so that the log can be trimmed:
 //
-//	counters   partition.hot, in memory while they are hot or changed; rows in
+//	counters   machine.hot, in memory while they are hot or changed; rows in
 //	           Pebble
 //	filters    tableState.filter, one for each table and partition; snapshots
-//	records    partition.seen (package seen), in memory and then in sorted runs:
+//	records    machine.seen (package seen), in memory and then in sorted runs:
 //	           what EXACT tables know of each operation, to confirm what the filter
 //	           reports
 //	objects    what keys hold that are no counters (object.go), such as FBF keys;
@@ -79,13 +89,15 @@
 //	table         the policy of all keys with a prefix
 //	link          the memory of a key's former table, while it drains
 //	partition     a range of hash slots with its own lock, log sections and views
+//	machine       what a partition remembers, without its lock and its disk
+//	execution     a batch on its way through the store
 //	batch         the operations of one call of Execute: one lock, one commit
 //	share         those operations of a split batch that are locked together: some partitions
 //	draft         the section of the batch at hand, until it has its place in the log
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
 //	round         package commands: the requests of several connections, made one batch
-//	turn          of an operation: when it is decided. A worker's turn (package server) is
+//	turn          what decides the operations of a batch. A worker's turn (package server) is
 //	              its right to serve rounds
 //	view          what is made from the op log: counters and rows, filters, records. A
 //	              partition's views are what it has of them in memory

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/bits"
 	"slices"
+	"unsafe"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -76,31 +77,6 @@ type touched struct {
 	sure uint64 // sequence that is committed once the batch's last log record is
 }
 
-// ref is one key of one operation.
-type ref struct {
-	op     int // index of its operation
-	key    []byte
-	p      *machine
-	c      *counter
-	slot   uint16
-	asks   bool // its operation carries an opid
-	hears  bool // … which another region applied
-	failed bool // its operation failed: nothing could be read
-
-	keyHash uint64 // in the table of hot counters
-	hash    uint64 // of (key, opid)
-	t       *tableState
-	verdict verdict
-	// dismissed: the filter was positive, but no record confirmed it.
-	dismissed bool
-	hasTime   bool  // the client's time of the operation is known:
-	time      int64 // unix ms
-	seen      Seen  // of verdictSeen
-	others    int   // operations that were met with the same hash
-
-	disk *onDisk // what was read outside the lock; nil on the steady path
-}
-
 // partition returns the one that a ref's machine belongs to.
 func (x *execution) partition(r *ref) *partition { return x.s.partitions[r.p.id] }
 
@@ -114,13 +90,6 @@ func (x *execution) roomFor(bytes int) bool { return x.room+int64(bytes) <= x.s.
 
 func (x *execution) sameLife(m *machine, life uint64) error {
 	return x.s.partitions[m.id].sameLife(life)
-}
-
-// opRun locates an operation's refs and items in the execution.
-type opRun struct {
-	first, n         int
-	firstItem, items int
-	judged           bool // its error, too, rests on what partitions have
 }
 
 // Execute decides the batch's operations, those on one key in their order, and commits them. It
@@ -603,3 +572,78 @@ func (x *execution) commitNow() {
 		t.p.committed.advance(t.sure)
 	}
 }
+
+func (x *execution) flushAll(op *Op) error {
+	if slices.ContainsFunc(x.touched, func(t touched) bool {
+		g := t.p.regions
+		return g != nil && !g.alone()
+	}) {
+		return ErrRegionFlush
+	}
+	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
+	for i := range x.touched {
+		p := x.touched[i].p
+		if p.gone {
+			continue // another shard's, and empty
+		}
+		x.flush(&p.machine, saves)
+	}
+	x.flushed = true
+	return nil
+}
+
+// Batch holds operations and queries of one or several connections. The store decides
+// them in order, locks each partition they touch once, and commits them together. If
+// there are dozens of operations with one key each, others see only those of one
+// partition in their order. Reuse a Batch for its memory; it is not safe for concurrent
+// use.
+type Batch struct {
+	Ops []Op
+	// Execute calls OnBlock, if it is not nil, right before it waits for the disk: to
+	// read what is not in memory, or for the commit to be as durable as appendfsync
+	// promises, which may take long under each policy. No lock is held. It may be called
+	// more than once.
+	OnBlock func()
+	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
+	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
+	Atomic bool
+	// Replica is for a batch of queries that is to see what this node of a cluster knows
+	// to be committed, whoever leads. Reset clears it.
+	Replica bool
+
+	execution execution
+}
+
+// Add appends an empty Op of the given kind and returns it. The pointer is
+// valid until the next Add.
+func (b *Batch) Add(k Kind) *Op {
+	if len(b.Ops) < cap(b.Ops) {
+		b.Ops = b.Ops[:len(b.Ops)+1]
+	} else {
+		b.Ops = append(b.Ops, Op{})
+	}
+	op := &b.Ops[len(b.Ops)-1]
+	op.reset(k)
+	return op
+}
+
+// Reset empties the batch and keeps its memory, unless that is unusually large.
+func (b *Batch) Reset() {
+	if cap(b.Ops) > maxKeptOps || len(b.execution.refs) > maxKeptKeys ||
+		len(b.execution.items) > maxKeptKeys {
+		*b = Batch{OnBlock: b.OnBlock}
+		return
+	}
+	b.Ops, b.Atomic, b.Replica = b.Ops[:0], false, false
+}
+
+// Memory returns about how many bytes the batch keeps for the next operations.
+func (b *Batch) Memory() int {
+	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.execution.refs)*int(unsafe.Sizeof(ref{}))
+}
+
+// What an empty batch keeps of its memory for the next use.
+const (
+	maxKeptOps  = 4 << 10
+	maxKeptKeys = 4 << 10 // of all operations
+)

@@ -5,37 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // What a batch needs and memory does not have is read from disk with no lock held, and put
 // into memory with the lock, if it is still true.
-
-// onDisk is what the disk knows of a ref's key and opid.
-type onDisk struct {
-	load   load        // a cold row
-	search seen.Search // for the opid's record
-	tags   uint8       // of the filters that were positive, which made the search necessary
-}
-
-// fromDisk returns the ref's onDisk, which stays its own for the whole batch.
-func (x *turn) fromDisk(r *ref) *onDisk {
-	if r.disk == nil {
-		r.disk = x.judging.newOnDisk()
-	}
-	return r.disk
-}
-
-// load is a row read outside the lock.
-type load struct {
-	pos    uint64 // of the row
-	done   bool
-	stamp  uint32
-	exists bool
-	row    row
-	err    error
-}
 
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
@@ -145,19 +118,3 @@ func (x *execution) request(refs []ref) {
 		}
 	}
 }
-
-// touch loads the counters of refs, whose cache misses overlap. Before decide it
-// brings back what was found before the rest of the batch was.
-func touch(refs []ref) (lines int64) {
-	for i := range refs {
-		if c := refs[i].c; c != nil {
-			lines += c.value
-		}
-	}
-	return lines
-}
-
-// group is how many refs are prepared together: enough to keep the memory
-// system busy, few enough that what they asked for is still in the first-level
-// cache when they need it.
-const group = 64

@@ -107,31 +107,8 @@ func (p *machine) redoDrop(e *entry, _ uint64, _ moment) error {
 	return nil
 }
 
-// unfinished are fragments that recovery has found.
-type unfinished struct {
-	p      *partition
-	number uint64
-}
-
 // takeUnfinished takes the machine's fragments, which count for nothing from now on.
 func (p *machine) takeUnfinished() (number uint64) {
 	number, p.fragments = p.fragments.number, fragments{}
 	return number
-}
-
-// dropFragments logs that unfinished fragments are dropped.
-func (s *Store) dropFragments(all []unfinished) error {
-	for _, u := range all {
-		x := s.internal(u.p)
-		x.lock()
-		if err := x.world.reserveMore(entryRoom); err != nil {
-			x.unlock()
-			return err
-		}
-		x.log(&u.p.machine, &entry{kind: entryDrop, delta: int64(u.number)})
-		if err := x.finish(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"github.com/fbfkv/fbfkv/store/part"
 	"io"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store/part"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/fbf/paper"

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"github.com/cespare/xxhash/v2"
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
@@ -183,3 +184,31 @@ func (p *machine) applyEvent(f *fbf.Filter, ev fbf.Event) error {
 	p.memory.add(int64(f.Bytes()) - int64(before))
 	return err
 }
+
+// moment is the time at which a batch is decided. It is written into the log,
+// so that redoing needs no clock.
+type moment struct {
+	logged int64 // logged time, ms: ages ids; advances only while the server runs
+	wall   int64 // unix ms; never goes back either
+}
+
+// after returns the later of each of two moments' times.
+func (m moment) after(o moment) moment { return moment{max(m.logged, o.logged), max(m.wall, o.wall)} }
+
+// moment returns a partition's time at a reading of the clock.
+func (p *machine) moment(wall, running int64) moment {
+	return moment{logged: p.ahead + running, wall: wall}
+}
+
+// logEnd is where a section of the log ends, and a fingerprint of it.
+type logEnd struct{ seq, print uint64 }
+
+// noteSection notes the size and the end of the section at hand, which is logged now.
+func (p *machine) noteSection() {
+	p.logBytes += uint64(len(p.draft.section))
+	if p.regions != nil {
+		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
+	}
+}
+
+func fingerprint(section []byte) uint64 { return xxhash.Sum64(section) }

@@ -2,14 +2,12 @@ package store
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
-	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // A partition moves from one shard's stores to another's while both serve the others. Who
@@ -87,17 +85,9 @@ import (
 // errMoved says of a partition that another shard has it, or is about to: ErrNotLeader.
 var errMoved = fmt.Errorf("%w: the partition is another shard's, or about to be", ErrNotLeader)
 
-// ErrMove: a partition cannot be moved as was asked for: it is not empty, or empty already,
-// or what was received is not what was to come. Nothing has changed.
-var ErrMove = errors.New("the partition cannot be moved")
-
 // ErrNotReceived: a partition is to be adopted and this store has not received it, or not
 // as it was when it was handed over.
 var ErrNotReceived = errors.New("the partition was not received")
-
-func moveError(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrMove, fmt.Sprintf(format, args...))
-}
 
 // moved reports whether nobody is answered here because the partition is, or is about to
 // be, another shard's, or because its rows are not there yet. The partition is locked.
@@ -356,15 +346,6 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 	return here.seq, here.wait()
 }
 
-// tooLow refuses a number below one under which the partition was held here before. Whoever asks
-// for that move does not know of the later one, and neither may the leader that would end it: right
-// behind a start, both may know an old configuration only. By that the partition may be deleted
-// here, although it has come back since.
-func (p *machine) tooLow(number uint64) error {
-	return moveError("partition %d was held under the number %d, which is higher than %d", p.id, p.number,
-		number)
-}
-
 // canHold returns why nothing can be logged of the partition, which is locked, be it held or not.
 func (x *execution) canHold(p *partition) error {
 	switch {
@@ -437,17 +418,6 @@ func (s *Store) newestTables(p *partition) (newest *catalog) {
 		q.mu.Unlock()
 	}
 	return newest
-}
-
-func (p *machine) redoHandOver(e *entry, seq uint64, _ moment) error {
-	if e.value < 0 {
-		return fmt.Errorf("%w: a hand-over under the number %d", errCorruptEntry, e.value)
-	}
-	if seq > p.marks.counters {
-		p.handed = uint64(e.value)
-		p.number = max(p.number, p.handed)
-	}
-	return nil
 }
 
 // Handed returns the number under which a partition is held, and its last sequence; 0: it is not.
@@ -550,17 +520,6 @@ func (s *Store) Vacate(partition uint16, number uint64) error {
 	return x.err
 }
 
-// redoVacate forgets everything, as a FLUSHALL does, and that the partition is this shard's.
-func (p *machine) redoVacate(e *entry, seq uint64, at moment) error {
-	if err := p.redoFlush(e, seq, at); err != nil {
-		return err
-	}
-	if seq > p.marks.counters {
-		p.gone, p.handed = true, 0
-	}
-	return nil
-}
-
 // removeMoved removes the files of what the state row, which is durable, contains.
 func (c *checkpoint) removeMoved() error {
 	seqs, err := c.s.db.Moved(c.p.id)
@@ -570,30 +529,4 @@ func (c *checkpoint) removeMoved() error {
 		}
 	}
 	return err
-}
-
-// adoption is what the entry of an adoption says beside the sequence to go on with.
-type adoption struct {
-	last   uint64 // S
-	digest uint64 // of the state at S
-	number uint64 // under which the partition is held until Release
-}
-
-func (a adoption) encode() []byte { return appendUvarints(nil, a.last, a.digest, a.number) }
-
-func appendUvarints(b []byte, numbers ...uint64) []byte {
-	for _, n := range numbers {
-		b = binary.AppendUvarint(b, n)
-	}
-	return b
-}
-
-func decodeAdoption(b []byte) (a adoption, err error) {
-	r := reader{coding.Reader{Rest: b}}
-	a = adoption{last: r.Uvarint(), digest: r.Uvarint(), number: r.Uvarint()}
-	if a.number == 0 {
-		r.Fail()
-	}
-	r.End()
-	return a, r.err()
 }

@@ -127,23 +127,6 @@ func (p *partition) removeStale(to uint64) error {
 	return err
 }
 
-// mayBecome refuses what the partition cannot be replaced by: it is locked.
-func (p *machine) mayBecome(to uint64) error {
-	switch {
-	case p.seq >= to:
-		return moveError("partition %d is at entry %d, and was to go on with %d", p.id, p.seq, to)
-	case !p.empty():
-		return moveError("partition %d is not empty", p.id)
-	}
-	return nil
-}
-
-// empty reports whether nothing is lost when another partition takes its place.
-func (p *machine) empty() bool {
-	f := p.seen.Figures()
-	return p.gone || p.size == 0 && len(p.objects) == 0 && f.Recent == 0 && f.RunRecords == 0
-}
-
 // begin makes a shadow of which nothing is known yet. The partition is locked.
 func (in *Incoming) begin() {
 	p := in.p
@@ -423,20 +406,6 @@ func (p *partition) digest() uint64 {
 	return uint64(crc32.Checksum(s.encode(), disk.Castagnoli))
 }
 
-// redoAdopt makes the machine the one that another shard has handed over.
-func (p *machine) redoAdopt(e *entry, seq uint64, at moment) error {
-	a, err := decodeAdoption(e.id)
-	to := uint64(e.value)
-	if err == nil && (e.value <= int64(seq) || a.last >= to) {
-		err = fmt.Errorf("%w: entry %d of another shard goes on with %d, behind %d", errCorruptEntry, a.last,
-			to, seq)
-	}
-	if err != nil {
-		return err
-	}
-	return p.outside.takeOver(a, seq, to, at)
-}
-
 // takeOver puts what has come in the place of the partition.
 func (p *partition) takeOver(a adoption, seq, to uint64, at moment) error {
 	if p.db.ReadOnly() {
@@ -482,29 +451,6 @@ func (p *partition) comesAgain(db *persistence.DB, v loadedViews) (bool, error) 
 	p.savedSeq, p.logBytes, p.movedRows = 0, 0, nil
 	p.marks = again
 	return true, nil
-}
-
-// adopts reports whether a section of the log is the adoption that goes on with a sequence.
-func adopts(content []byte, to uint64) bool {
-	rd, err := newSectionReader(content)
-	e := entry{}
-	return err == nil && rd.next(&e) && e.kind == entryAdopt && uint64(e.value) == to
-}
-
-// Adopts reports whether a record, which is sound, adopts a partition: to follow it, that must have been
-// received.
-func Adopts(record []byte) (yes bool) {
-	_ = oplog.Sections(record, func(_ uint16, _ uint64, content []byte) error {
-		rd, err := newSectionReader(content)
-		for e := (entry{}); err == nil && !yes && rd.next(&e); {
-			yes = e.kind == entryAdopt
-			if e.kind != entryJump && e.kind != entryCatalog {
-				break // it would be the first one
-			}
-		}
-		return nil
-	})
-	return yes
 }
 
 // errComes: a check has come to an adoption that is not in the views yet.
@@ -583,4 +529,20 @@ func (p *partition) takeRows() error {
 	p.movedRows, p.incoming = nil, nil
 	p.mu.Unlock()
 	return nil
+}
+
+// Adopts reports whether a record, which is sound, adopts a partition: to follow it, that must have been
+// received.
+func Adopts(record []byte) (yes bool) {
+	_ = oplog.Sections(record, func(_ uint16, _ uint64, content []byte) error {
+		rd, err := newSectionReader(content)
+		for e := (entry{}); err == nil && !yes && rd.next(&e); {
+			yes = e.kind == entryAdopt
+			if e.kind != entryJump && e.kind != entryCatalog {
+				break // it would be the first one
+			}
+		}
+		return nil
+	})
+	return yes
 }

@@ -235,3 +235,12 @@ func (c *counter) setObject(o object) {
 	}
 	c.extra.object = o
 }
+
+// readAll reads exactly n bytes without trusting n for the allocation.
+func readAll(r io.Reader, n uint64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(min(n, 1<<40))))
+	if err == nil && uint64(len(b)) != n {
+		err = io.ErrUnexpectedEOF
+	}
+	return b, err
+}

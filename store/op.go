@@ -1,7 +1,7 @@
 package store
 
 import (
-	"unsafe"
+	"bytes"
 
 	"github.com/fbfkv/fbfkv/store/seen"
 )
@@ -189,62 +189,6 @@ func (op *Op) badArgument(looked int) error {
 	return nil
 }
 
-// Batch holds operations and queries of one or several connections. The store decides
-// them in order, locks each partition they touch once, and commits them together. If
-// there are dozens of operations with one key each, others see only those of one
-// partition in their order. Reuse a Batch for its memory; it is not safe for concurrent
-// use.
-type Batch struct {
-	Ops []Op
-	// Execute calls OnBlock, if it is not nil, right before it waits for the disk: to
-	// read what is not in memory, or for the commit to be as durable as appendfsync
-	// promises, which may take long under each policy. No lock is held. It may be called
-	// more than once.
-	OnBlock func()
-	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
-	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
-	Atomic bool
-	// Replica is for a batch of queries that is to see what this node of a cluster knows
-	// to be committed, whoever leads. Reset clears it.
-	Replica bool
-
-	execution execution
-}
-
-// Add appends an empty Op of the given kind and returns it. The pointer is
-// valid until the next Add.
-func (b *Batch) Add(k Kind) *Op {
-	if len(b.Ops) < cap(b.Ops) {
-		b.Ops = b.Ops[:len(b.Ops)+1]
-	} else {
-		b.Ops = append(b.Ops, Op{})
-	}
-	op := &b.Ops[len(b.Ops)-1]
-	op.reset(k)
-	return op
-}
-
-// What an empty batch keeps of its memory for the next use.
-const (
-	maxKeptOps  = 4 << 10
-	maxKeptKeys = 4 << 10 // of all operations
-)
-
-// Reset empties the batch and keeps its memory, unless that is unusually large.
-func (b *Batch) Reset() {
-	if cap(b.Ops) > maxKeptOps || len(b.execution.refs) > maxKeptKeys ||
-		len(b.execution.items) > maxKeptKeys {
-		*b = Batch{OnBlock: b.OnBlock}
-		return
-	}
-	b.Ops, b.Atomic, b.Replica = b.Ops[:0], false, false
-}
-
-// Memory returns about how many bytes the batch keeps for the next operations.
-func (b *Batch) Memory() int {
-	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.execution.refs)*int(unsafe.Sizeof(ref{}))
-}
-
 // reset clears op for reuse, keeping the memory of its slices. It is cleared in
 // place: a literal would be made on the stack first, and copying it would wait
 // for the stores that made it.
@@ -253,4 +197,33 @@ func (op *Op) reset(k Kind) {
 	founds, fulls := op.Founds[:0], op.Fulls[:0]
 	*op = Op{}
 	op.Kind, op.Keys, op.Deltas, op.Values, op.Founds, op.Fulls = k, keys, deltas, values, founds, fulls
+}
+
+// Limits of an operation. MaxOpID and MaxKey are the longest opid and key, in
+// bytes; MaxKeys is the number of keys or items of one operation, which holds
+// the partitions of all of them while it is decided.
+const (
+	MaxOpID = 512
+	MaxKey  = 64 << 10
+	MaxKeys = 64 << 10
+)
+
+// Repeat reports whether a key is there twice, which a CMINCRBY refuses.
+func Repeat(keys [][]byte) bool {
+	const few = 16 // below it, comparing all pairs is cheaper than a map
+	if len(keys) <= few {
+		for i, a := range keys {
+			for _, b := range keys[:i] {
+				if bytes.Equal(a, b) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		seen[string(k)] = struct{}{}
+	}
+	return len(seen) < len(keys)
 }

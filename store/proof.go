@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -10,10 +9,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/fbfkv/fbfkv/persistence/oplog"
-	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -31,16 +27,6 @@ import (
 //	900, and the proof     ─────────────────► it made that proof, and has no entry 900: ErrRestored
 //
 // A replica gives out no proofs: others of its shard know more than it does.
-
-// Proof shows that a source has told a position: a fingerprint of the section of its log that ends
-// there, and a code over both that only its directory can make. The zero value proves nothing.
-type Proof struct{ Print, Code uint64 }
-
-// Position is how far a region has taken a source's log, with the source's proof.
-type Position struct {
-	RegionTaken
-	Proof
-}
 
 // MaxAhead bounds how far a number that comes from outside may be ahead of what is known here.
 const MaxAhead = 1 << 40
@@ -65,19 +51,6 @@ func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 	return fmt.Errorf("%w: region %d names entry %d, and the last one is %d", ErrAhead, by, seq, last)
 }
 
-// logEnd is where a section of the log ends, and a fingerprint of it.
-type logEnd struct{ seq, print uint64 }
-
-// noteSection notes the size and the end of the section at hand, which is logged now.
-func (p *machine) noteSection() {
-	p.logBytes += uint64(len(p.draft.section))
-	if p.regions != nil {
-		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
-	}
-}
-
-func fingerprint(section []byte) uint64 { return xxhash.Sum64(section) }
-
 // proofKey is the key of a directory's proofs. Copies of the directory have the same one.
 func (s *Store) proofKey() []byte {
 	meta := s.db.Meta()
@@ -99,60 +72,6 @@ func (s *Store) prove(of RegionSource, incarnation uint64, end logEnd) (p Proof)
 	code := hmac.New(sha256.New, s.proofKey())
 	code.Write(b)
 	return Proof{end.print, binary.LittleEndian.Uint64(code.Sum(nil))}
-}
-
-// appendTo appends the proof: u8, 0: there is none, and else 1, fingerprint and code of 8 bytes each.
-func (p Proof) appendTo(b []byte) []byte {
-	if p == (Proof{}) {
-		return append(b, 0)
-	}
-	b = binary.LittleEndian.AppendUint64(append(b, 1), p.Print)
-	return binary.LittleEndian.AppendUint64(b, p.Code)
-}
-
-func (r *reader) proof() (p Proof) {
-	if !r.bit() {
-		return p
-	}
-	if len(r.Rest) < 16 {
-		r.Fail()
-		return p
-	}
-	p.Print, p.Code = binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:])
-	if r.Rest = r.Rest[16:]; p == (Proof{}) {
-		r.Fail()
-	}
-	return p
-}
-
-// appendPositions appends how many there are, and each, by source.
-func appendPositions(b []byte, all []Position) []byte {
-	b = binary.AppendUvarint(b, uint64(len(all)))
-	for _, at := range all {
-		b = binary.AppendUvarint(at.RegionSource.appendTo(b), at.Seq)
-		b = at.Proof.appendTo(b)
-	}
-	return b
-}
-
-func (r *reader) positions() (all []Position) {
-	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
-		all = append(all, Position{RegionTaken{r.source(), r.Uvarint()}, r.proof()})
-	}
-	return all
-}
-
-// MaxPositions bounds what Positions answers, bytes: as many as there are slots.
-const MaxPositions = slots * (1 + 3 + binary.MaxVarintLen64 + 17)
-
-// DecodePositions reads what Positions has answered.
-func DecodePositions(b []byte) ([]Position, error) {
-	r := reader{coding.Reader{Rest: b}}
-	all := r.positions()
-	if r.End(); r.err() != nil || len(b) > MaxPositions || !bytes.Equal(appendPositions(nil, all), b) {
-		return nil, ErrPulled
-	}
-	return all, nil
 }
 
 // Positions answers how far this region has taken another one's log, as far as that has proved it,

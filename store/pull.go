@@ -21,13 +21,6 @@ import (
 // then. Who asks must take the state instead (regionstate.go).
 var ErrGap = errors.New("the op log does not reach back that far: the state must be fetched")
 
-// ErrStream: another region's log is not the one that was to be taken, or comes too early.
-var ErrStream = errors.New("this is not the log of the expected region")
-
-func streamError(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrStream, fmt.Sprintf(format, args...))
-}
-
 // Pull is what a region asks another one.
 type Pull struct {
 	By          part.Region // who asks

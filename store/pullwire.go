@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -38,9 +37,6 @@ const maxPacking = 64
 
 // maxPulled bounds what a pull answers, bytes: a section of the op log may be as large.
 const maxPulled = 1<<30 + 1<<20
-
-// ErrPulled: what should be another region's answer to a pull is none.
-var ErrPulled = errors.New("the answer of another region is damaged")
 
 // pulled is what a pull answers, with its sections still encoded. It aliases its bytes.
 type pulled struct {

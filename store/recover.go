@@ -29,9 +29,6 @@ type Recovery struct {
 // that APPROX tables or objects would lose what they remember.
 var ErrForgotten = errors.New("the memory of operations is lost")
 
-// ErrLogDamaged means that the op log has a gap, or ends before what was built from it.
-var ErrLogDamaged = errors.New("op log is damaged")
-
 // recover brings every partition to where the log ends.
 func (s *Store) recover() error {
 	all := make([]uint64, len(s.partitions))
@@ -320,39 +317,6 @@ func (p *partition) loadState(db *persistence.DB) (state partitionState, err err
 	return p.saving.state, err
 }
 
-// setState takes what a checkpoint has left.
-func (p *machine) setState(b []byte) (state partitionState, err error) {
-	if state, err = decodeState(b); err != nil {
-		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
-	}
-	p.size, p.at = state.size, state.at
-	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
-	p.marks.counters, p.marks.records, p.marks.floor = state.seq, state.records, state.floor
-	p.savedSeq = int64(state.seq)
-	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number
-	p.regions = state.regions.clone()
-	return state, nil
-}
-
-// rebuildFilters makes the filters of a partition whose snapshots are lost, and puts the
-// ids of all runs into them. redoLog adds those that the log has.
-func (p *machine) rebuildFilters(state partitionState, wall int64) error {
-	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, state.seq
-	// Their logged time begins at zero: what is inserted now is older than the
-	// state, and a generation must cover the times of its records (judge.go).
-	if err := p.setCatalog(state.catalog, moment{}); err != nil {
-		return err
-	}
-	for id, t := range p.tables {
-		t.horizon = state.horizons[id]
-		if t.def.Mode == Approx {
-			// Operations made before now may have been applied and forgotten (G7).
-			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)
-		}
-	}
-	return p.seen.Scan(p.hasTable, p.reinsert)
-}
-
 // recount counts the keys of a partition that has lost objects: the logged
 // count includes them.
 func (r *recovery) recount() error {
@@ -374,29 +338,6 @@ func (r *recovery) problem(text string) {
 	text = fmt.Sprintf("partition %d: %s", r.p.id, text)
 	r.found.Problems = append(r.found.Problems, text)
 	r.s.log.Warn("recovery", "problem", text)
-}
-
-// hasTable reports whether the partition has a table.
-func (p *machine) hasTable(id uint32) bool { return p.tables[id] != nil }
-
-// reinsert puts an id into a table's filter that is being rebuilt. What the filter does
-// to take it is not logged: the snapshot that follows holds it.
-func (p *machine) reinsert(table uint32, hash uint64, logged int64) error {
-	t := p.tables[table]
-	if logged+t.def.keep(p.at.logged) < p.at.logged {
-		return nil // of a run that is kept for other regions only
-	}
-	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
-		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
-		if !ok {
-			break
-		}
-		if err := p.applyEvent(t.filter, ev); err != nil {
-			return err
-		}
-	}
-	t.filter.Insert(hash, logged)
-	return nil
 }
 
 // redoLog redoes the log from the oldest of the loaded views on, up to a sequence. The
@@ -449,26 +390,6 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 	return sections, entries, nil
 }
 
-// A sequence says in its high bits how often the data was copied, and in the others
-// which entry it is since. A directory that Backup or Restore made is another
-// incarnation of its original (persistence.Meta), and what it does must not get a
-// sequence that the original gives to something else. So before anything else each of its
-// partitions logs a jump, and its sequences go on behind that. Two copies of one original
-// may have the same sequences; their incarnations differ.
-const incarnationBits = 48
-
-// EntriesBetween is how many entries of a log are between two of its sequences, as far as these
-// tell: of those before a jump nobody knows how many there were.
-func EntriesBetween(taken, newest uint64) uint64 {
-	switch {
-	case newest <= taken:
-		return 0
-	case newest>>incarnationBits == taken>>incarnationBits:
-		return newest - taken
-	}
-	return max(newest&(1<<incarnationBits-1), 1)
-}
-
 // jump logs the jump of partitions whose entries are another incarnation's.
 func (s *Store) jump(partitions []*partition) error {
 	if len(partitions) == 0 {
@@ -487,24 +408,41 @@ func (s *Store) jump(partitions []*partition) error {
 	return x.finish()
 }
 
-func (x *turn) logJump(p *machine) { x.logJumpBeyond(p, 0) }
-
-// logJumpBeyond logs a jump that is also beyond a sequence of others.
-func (x *turn) logJumpBeyond(p *machine, seq uint64) {
-	to := (max(p.seq, seq)>>incarnationBits + 1) << incarnationBits
-	x.log(p, &entry{kind: entryJump, delta: int64(x.world.incarnation()), value: int64(to)})
+// rowOf reads a row, in recovery; nil if there is none.
+func (p *partition) rowOf(c *counter) (*row, error) {
+	if p.logIsWhole {
+		return nil, nil
+	}
+	value, ok, err := p.db.Row(nil, c.rowKey())
+	if err != nil || !ok {
+		return nil, err
+	}
+	row, err := decodeRow(value)
+	if err != nil || row.seq <= p.floor {
+		return nil, err
+	}
+	return &row, nil
 }
 
-// redoJump makes an entry's successor the one behind its value. Any other gap in the
-// sequences is damage.
-func (p *machine) redoJump(e *entry, seq uint64, _ moment) error {
-	if e.value < int64(seq) {
-		return fmt.Errorf("%w: a jump from %d back to %d", errCorruptEntry, seq, e.value)
+// unfinished are fragments that recovery has found.
+type unfinished struct {
+	p      *partition
+	number uint64
+}
+
+// dropFragments logs that unfinished fragments are dropped.
+func (s *Store) dropFragments(all []unfinished) error {
+	for _, u := range all {
+		x := s.internal(u.p)
+		x.lock()
+		if err := x.world.reserveMore(entryRoom); err != nil {
+			x.unlock()
+			return err
+		}
+		x.log(&u.p.machine, &entry{kind: entryDrop, delta: int64(u.number)})
+		if err := x.finish(); err != nil {
+			return err
+		}
 	}
-	if seq > p.marks.counters {
-		p.savedSeq += e.value - int64(seq) // nobody has changed anything
-		p.number = p.handed                // a copy's moves may be numbered anew
-	}
-	p.seq, p.incarnation = uint64(e.value), uint64(e.delta)
 	return nil
 }

@@ -422,3 +422,8 @@ func (p *machine) emptyTable(t *tableState, at moment) error {
 	p.retire(old.Release)
 	return nil
 }
+
+// group is how many refs are prepared together: enough to keep the memory
+// system busy, few enough that what they asked for is still in the first-level
+// cache when they need it.
+const group = 64

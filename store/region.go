@@ -418,84 +418,6 @@ func sortTaken(m map[RegionSource]uint64) []RegionTaken {
 	return out
 }
 
-// Regions returns which regions there are; false if this store is no member of any. Of partitions that
-// have not all heard of a change (KeepRegions), those that have count.
-func (s *Store) Regions() (set RegionSet, ok bool) {
-	for _, p := range s.partitions {
-		p.lock()
-		if g := p.regions; g != nil && (!ok || g.Version > set.Version) {
-			set, ok = g.RegionSet, true
-		}
-		p.mu.Unlock()
-		if s.replica == nil {
-			break // all have the same
-		}
-	}
-	return set, ok
-}
-
-// SetRegions makes the store a member of regions, or changes which there are. It returns when
-// that is committed, in all partitions at once. What its partitions have taken of regions that
-// stay is not forgotten. If the era is a later one, everything is deleted with it.
-func (s *Store) SetRegions(set RegionSet) error { return s.setRegions(set, s.partitions) }
-
-func (s *Store) setRegions(set RegionSet, ps []*partition) error {
-	if err := set.Valid(); err != nil {
-		return err
-	}
-	if own := set.member(set.Self); own.Partitions != len(s.partitions) {
-		return fmt.Errorf("%w: this store has %d partitions, not %d", ErrOption, len(s.partitions),
-			own.Partitions)
-	}
-	if err := s.writable(); err != nil {
-		return err
-	}
-	encoded := set.Encode()
-	s.catalogMu.Lock()
-	defer s.catalogMu.Unlock()
-	flushes, done := s.beginEra(&set)
-	defer done()
-	x := s.internal(ps...)
-	x.flushes = flushes
-	x.lock()
-	err := s.refusal(ps...)
-	for _, p := range ps {
-		switch g := p.regions; {
-		case p.gone || p.handed > 0:
-			err = ErrRegions
-		case g != nil && (g.Self != set.Self || g.Group != set.Group):
-			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
-		case g != nil && set.Era < g.Era:
-			err = fmt.Errorf("%w: era %d after era %d", ErrOption, set.Era, g.Era)
-		case g != nil:
-			err = set.follows(&g.RegionSet)
-		}
-	}
-	if err == nil {
-		x.room, err = s.reserve(int64(len(ps) * (2*entryRoom + len(encoded))))
-	}
-	if err != nil {
-		x.unlock()
-		return err
-	}
-	for _, p := range ps {
-		p.draft.need = p.seq
-		if flushes && p.regions != nil && set.Era > p.regions.Era {
-			x.flush(&p.machine, false)
-		}
-		x.log(&p.machine, &entry{kind: entryRegions, id: encoded})
-	}
-	s.member.Store(true)
-	s.holdForRegions(&set)
-	x.apply()
-	x.trim()
-	x.unlock()
-	done() // the commit may need who needs that (Execute)
-	x.giveBackRoom()
-	x.wait()
-	return x.err
-}
-
 // redoRegions redoes a change of regions.
 func (p *machine) redoRegions(e *entry, seq uint64, _ moment) error {
 	set, err := decodeRegions(e.id)
@@ -525,3 +447,75 @@ func (p *machine) tellsFrom(seq uint64) {
 
 // self is the own region. The partition must be a member's.
 func (p *machine) self() part.Region { return p.regions.Self }
+
+// RegionShare is what a region has added to the value of a counter, by its name.
+type RegionShare struct {
+	Region string
+	Value  int64
+}
+
+// shares answers ByRegion. The counter is looked at as Get does: what is shown is committed.
+func (r *ref) shares(op *Op) error {
+	g := r.p.regions
+	if g == nil {
+		return ErrNoRegions
+	}
+	if !op.Found {
+		return nil
+	}
+	parts := r.c.asParts(g.Self)
+	all := make([]RegionShare, len(parts))
+	for i := range parts {
+		of := parts[i].Region
+		all[i] = RegionShare{g.name(of), parts.Share(of)}
+	}
+	op.Object = all
+	return nil
+}
+
+// nameOf is the region that applied an operation.
+func (g *regions) nameOf(o *Seen) string {
+	if o.Own() {
+		return g.name(g.Self)
+	}
+	return g.name(o.Region)
+}
+
+// name is that of a region; behind that of one that was removed, and whose name another one may
+// have now, is its number.
+func (g *regions) name(r part.Region) string {
+	switch m := g.member(r); {
+	case m == nil:
+		return fmt.Sprint("region ", r)
+	case m.Gone:
+		return fmt.Sprint(m.Name, "#", r)
+	default:
+		return m.Name
+	}
+}
+
+// checkTold refuses tables by which other regions would be told of keys of which they were not.
+// All keys whose table might be another one begin with the prefix of a table, old or new.
+func (p *machine) checkTold(next *catalog) error {
+	if p.regions == nil || p.regions.alone() {
+		return nil
+	}
+	for _, c := range []*catalog{p.catalog, next} {
+		for _, t := range c.live() {
+			prefix := []byte(t.Prefix)
+			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
+				return ErrTableRegions
+			}
+		}
+	}
+	return nil
+}
+
+// dead reports whether what another region says in an era is to be passed. It fails with ErrEra
+// if it must wait.
+func (g *regions) dead(era uint64) (bool, error) {
+	if era > g.Era {
+		return false, ErrEra
+	}
+	return era < g.Era, nil
+}

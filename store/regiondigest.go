@@ -55,16 +55,6 @@ import (
 // that collide: they only make a bucket larger, within the same group of slots, which is read as a
 // whole; and a sum that is the same by intent hides a difference that no client can make.
 
-const (
-	// DigestSlots is how many slots have a sum together: a group.
-	DigestSlots = slots / 1024
-	// DigestBuckets is how many parts a group has, by another hash of the keys.
-	DigestBuckets = 64
-	// maxSums bounds the sums of a digest.
-	maxSums             = 1024
-	regionDigestVersion = 3
-)
-
 // RegionDigest is what a region has in a slot range.
 type RegionDigest struct {
 	RegionSource        // the region, and its partition
@@ -121,24 +111,6 @@ func (s *Store) Digest(ctx context.Context, q DigestQuery) ([]byte, error) {
 		return nil, err
 	}
 	return d.appendTo(nil), nil
-}
-
-// sumsOf is how many sums a digest has.
-func sumsOf(first, last uint16, fine bool) int {
-	n := int(last/DigestSlots) - int(first/DigestSlots) + 1
-	if fine {
-		n *= DigestBuckets
-	}
-	return n
-}
-
-// sumOf returns the number of a key's sum in a digest from a group on.
-func sumOf(key []byte, group uint16, fine bool) int {
-	n := int(Slot(key)/DigestSlots - group)
-	if fine {
-		n = n*DigestBuckets + int(xxhash.Sum64(key)%DigestBuckets)
-	}
-	return n
 }
 
 // RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots

@@ -12,57 +12,6 @@ import (
 // what can go: in memory are the keys that ended since the views were loaded, and rows are read
 // for the others, a few at a time.
 
-const (
-	// dropBatch bounds the keys that one cycle looks at in one partition, and the rows that it reads.
-	dropBatch = 256
-	// maxEnded bounds the keys that memory knows to have ended. For more, rows are read again.
-	maxEnded = 64 << 10
-)
-
-// ended are keys of a partition that may have something to drop.
-type ended struct {
-	keys []string
-	next int    // of them, in the present round
-	kept int    // how many of those before it stay
-	news uint64 // regions.news when the round began: without any it is not worth another one
-
-	swept bool   // no rows are to be read
-	again bool   // … but once this sweep is done, all of them once more
-	from  uint64 // position of the next one
-
-	owes bool // keys of which this region or removed ones owe something are among keys
-}
-
-// endedKey notes that a key may have something to drop.
-func (p *machine) endedKey(c *counter) {
-	e := &p.ended
-	if c.extra == nil || c.extra.ended {
-		return
-	}
-	if len(e.keys) >= maxEnded {
-		e.again = true
-		return
-	}
-	e.keys, c.extra.ended = append(e.keys, c.key()), true
-}
-
-// endedOwed notes that something is to be taken back here, also for regions that are gone, or to be settled.
-func (p *machine) endedOwed() {
-	e := &p.ended
-	if e.owes {
-		return
-	}
-	for key, ops := range p.regions.owed.byKey {
-		if len(e.keys) >= maxEnded {
-			return
-		}
-		if slices.ContainsFunc(ops, func(o owedOp) bool { return p.regions.pays(o.Region) }) {
-			e.keys = append(e.keys, key)
-		}
-	}
-	e.owes = true
-}
-
 // candidates returns keys to look at now: those that memory knows, else some from rows, read with
 // the partition unlocked.
 func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) {
@@ -136,20 +85,6 @@ func (w *row) hasEnded() bool {
 	return slices.ContainsFunc(w.parts, func(q part.Part) bool { return len(q.Undo) > 0 })
 }
 
-// noteDropped notes that a key was dropped: a digest says so (RegionDigest).
-func (p *machine) noteDropped(key []byte, seq uint64) {
-	first, last := slotRange(int(p.id), p.count)
-	if p.dropped == nil {
-		p.dropped = make([]uint64, sumsOf(first, last, true))
-	}
-	p.dropped[sumOf(key, first/DigestSlots, true)] = seq
-}
-
-// ownUndo reports whether the own part remembers take-backs.
-func ownUndo(p part.Parts, self part.Region) bool {
-	return slices.ContainsFunc(p, func(q part.Part) bool { return q.Region == self && len(q.Undo) > 0 })
-}
-
 // dropEnded drops what can go of some keys of a partition.
 func (s *Store) dropEnded(p *partition, b *Batch) {
 	keys, swept, err := s.candidates(p)
@@ -190,69 +125,4 @@ func (s *Store) dropEnded(p *partition, b *Batch) {
 		}
 		e.next++
 	}
-}
-
-// regionDrop drops what can go of Keys. Founds says of which something stays.
-func (x *turn) regionDrop(op *Op) error {
-	x.toPay = payBatch
-	for i := range x.of(op) {
-		r := &x.of(op)[i]
-		stays := x.dropParts(r)
-		if r.c.extra != nil && !stays {
-			r.c.extra.ended = false
-		}
-		op.Founds = append(op.Founds, stays)
-	}
-	return nil
-}
-
-// dropParts drops what can go of a key, and reports whether something stays that can go later.
-func (x *turn) dropParts(r *ref) (stays bool) {
-	g, parts := r.p.regions, r.c.parts()
-	if g == nil {
-		return false
-	}
-	if len(g.owed.byKey[string(r.key)]) > 0 {
-		if x.dropSpent(r) != nil { // makes room
-			return true
-		}
-		stays = x.pay(r)
-		parts = r.c.parts()
-	}
-	if len(parts) == 0 || r.c.kind.isObject() {
-		return stays
-	}
-	self, acked := g.Self, g.acked(r.slot)
-	if r.c.kind == TypeNone {
-		if parts.Unclosed(self) {
-			x.closePart(r)
-			return true
-		}
-		x.closeFor(r)
-		parts = r.c.parts()
-		if !parts.Droppable(acked, g.ids) {
-			return true
-		}
-		x.log(r.p, &entry{kind: entryForget, key: r.key, c: r.c})
-		return false
-	}
-	if x.dropSpent(r) != nil {
-		return true
-	}
-	return stays || ownUndo(r.c.parts(), self)
-}
-
-// dropSpent forgets the take-backs of the own part that all regions know.
-func (x *turn) dropSpent(r *ref) error {
-	g := r.p.regions
-	spent := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids)
-	if len(spent) == 0 {
-		return nil
-	}
-	if err := x.world.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
-		g.news++ // the cycle comes back, though no other region says anything new
-		return err
-	}
-	x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})
-	return nil
 }

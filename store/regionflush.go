@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"sync"
 )
 
@@ -25,19 +24,6 @@ import (
 // forgotten, with what was to be taken back.
 //
 // What regions write until they hear of a flush is lost, also in one that was away for long.
-
-// ErrEra: another region has been flushed, and this one has not heard of it. It must learn of the
-// regions as they are now (SetRegions); then it can go on.
-var ErrEra = errors.New("all regions are being flushed, and this one has not finished yet")
-
-// dead reports whether what another region says in an era is to be passed. It fails with ErrEra
-// if it must wait.
-func (g *regions) dead(era uint64) (bool, error) {
-	if era > g.Era {
-		return false, ErrEra
-	}
-	return era < g.Era, nil
-}
 
 // beginEra locks out, if regions are of a later era than those that there are, who must not be at
 // work when everything is deleted: those who take something, which is of the era that ends, and those

@@ -64,54 +64,6 @@ func (n *RegionIDs) Add(o *RegionIDs) {
 	n.BeyondBounds = n.BeyondBounds + o.BeyondBounds
 }
 
-// RegionIDs returns the sums of all partitions, since the store was opened.
-func (s *Store) RegionIDs() (sum RegionIDs) {
-	for _, n := range s.RegionIDsOf() {
-		sum.Add(&n)
-	}
-	for _, p := range s.partitions {
-		p.lock()
-		sum.BeyondBounds += p.beyond
-		if p.regions != nil {
-			sum.Owed += uint64(p.regions.owed.count[p.self()])
-		}
-		p.mu.Unlock()
-	}
-	return sum
-}
-
-// RegionIDsOf returns what was made of the opids of each region, by its number, since the store was
-// opened; but for what is beyond bounds, which is no single one's. Own records that were given up
-// too early are unchecked of the region that was furthest behind.
-func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
-	for _, p := range s.partitions {
-		p.lock()
-		n := p.ids
-		p.mu.Unlock()
-		for r := range sums {
-			sums[r].Add(&n[r])
-		}
-	}
-	return sums
-}
-
-// RegionWaiting returns how many entries of the own logs each other region has not said, in its
-// own, to have taken (EntriesBetween): the ids in them are kept for it.
-func (s *Store) RegionWaiting() (ops [part.MaxRegions]uint64) {
-	for _, p := range s.partitions {
-		p.lock()
-		if p.regions != nil {
-			for _, by := range p.regions.ids {
-				if by != p.regions.Self {
-					ops[by] += EntriesBetween(p.takenBy(by), p.seq)
-				}
-			}
-		}
-		p.mu.Unlock()
-	}
-	return ops
-}
-
 // regionHear takes note that another region has applied an operation.
 func (x *turn) regionHear(op *Op) error {
 	r := &x.of(op)[0]
@@ -294,16 +246,6 @@ func (r *ref) eachFormer(fn func(*tableState)) {
 		if t := r.p.tables[l.Table]; t != nil && l.covers(r.key) {
 			fn(t)
 		}
-	}
-}
-
-// forgetUnchecked counts what a Build has given up too early.
-func (p *partition) forgetUnchecked(b *seen.Build) {
-	if n := b.Unchecked(); n > 0 {
-		p.mu.Lock()
-		_, last := p.ackedByRegions()
-		p.ids[last].Unchecked += n
-		p.mu.Unlock()
 	}
 }
 

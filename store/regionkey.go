@@ -183,22 +183,6 @@ func (p *machine) loadAside(c *counter) error {
 	return err
 }
 
-// rowOf reads a row, in recovery; nil if there is none.
-func (p *partition) rowOf(c *counter) (*row, error) {
-	if p.logIsWhole {
-		return nil, nil
-	}
-	value, ok, err := p.db.Row(nil, c.rowKey())
-	if err != nil || !ok {
-		return nil, err
-	}
-	row, err := decodeRow(value)
-	if err != nil || row.seq <= p.floor {
-		return nil, err
-	}
-	return &row, nil
-}
-
 // redoParts brings the parts of a key up to an own entry, before the counter itself is changed.
 // An entry without a note is about a key that has none.
 func (p *machine) redoParts(c *counter, e *entry, seq uint64) {

@@ -441,3 +441,15 @@ func (x *turn) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
 	x.settle(r, ops)
 	return len(ops)
 }
+
+const (
+	// takeOps and takeBytes are how much one record takes, about, but for one section.
+	takeOps   = 1024
+	takeBytes = 256 << 10
+	// bareEntries is from how many entries of a source on a position is logged although it has
+	// brought nothing: that bounds what is read again after a crash, and what the source must keep.
+	bareEntries = 4096
+	// regionAhead is how far another region's clock may lead this one's along, ms. If it is
+	// further ahead, what was done there seems to come from the future, and changes the time here no more.
+	regionAhead = 5000
+)

@@ -335,65 +335,6 @@ func (p *machine) redoLevelled(e *entry, seq uint64, _ moment) error {
 	return nil
 }
 
-// removalOp is what an entry of another region says of a removal.
-type removalOp struct {
-	kind   Kind
-	key    []byte
-	object any
-}
-
-// takeOwed takes what is owed by a region that was removed.
-func (t *taker) takeOwed(e *pulledEntry) error {
-	for i := range e.r.owed {
-		t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
-	}
-	t.ops += len(e.r.owed)
-	return nil
-}
-
-// takeLevelled takes that a region has levelled.
-func (t *taker) takeLevelled(e *pulledEntry) error {
-	l := e.r.levelled
-	l.By, l.Seq = t.d.RegionSource, e.seq
-	t.other = append(t.other, removalOp{regionLevel, nil, &l})
-	return nil
-}
-
-// Removal is how far the removal of a region has come, as this one knows.
-type Removal struct {
-	Gone, Heir part.Region
-	Since      uint64
-	Levelled   bool          // this region has said that it has all that is known of it, or inherits
-	Waiting    []part.Region // those that have not, as far as is known here
-	Done       bool          // the heir inherits
-}
-
-// Removals returns those of all regions that are gone.
-func (s *Store) Removals() (all []Removal) {
-	set, _ := s.Regions()
-	for _, m := range set.Members {
-		if !m.Gone {
-			continue
-		}
-		r := Removal{Gone: m.Region, Heir: m.Heir, Since: m.Since, Levelled: true, Done: true}
-		for _, p := range s.partitions {
-			p.lock()
-			if g := p.regions; g != nil {
-				for _, by := range p.unlevelled(m.Region) {
-					r.Levelled = r.Levelled && by != g.Self
-					r.Done = r.Done && by != m.Heir
-					if by != g.Self && !slices.Contains(r.Waiting, by) {
-						r.Waiting = append(r.Waiting, by)
-					}
-				}
-			}
-			p.mu.Unlock()
-		}
-		all = append(all, r)
-	}
-	return all
-}
-
 // unlevelled are the members that have not said that they have levelled. The partition is locked.
 func (p *machine) unlevelled(gone part.Region) (waiting []part.Region) {
 	g := p.regions
@@ -407,40 +348,4 @@ func (p *machine) unlevelled(gone part.Region) (waiting []part.Region) {
 		}
 	}
 	return waiting
-}
-
-// Levelled says that this region has taken from each other member, since the removal, all that that
-// knows of a region that is gone. In the heir nothing is said as long as any other has not said it;
-// Removals tells. To be called again after the store was opened, unless Removals says that it is
-// levelled.
-func (s *Store) Levelled(gone part.Region, since uint64) error {
-	set, ok := s.Regions()
-	m := set.member(gone)
-	if !ok || m == nil || !m.Gone || m.Since != since {
-		return fmt.Errorf("%w: region %d is not gone since %d", ErrOption, gone, since)
-	}
-	b := Batch{Atomic: true}
-	for _, p := range s.partitions {
-		p.lock()
-		if p.regions == nil { // another shard has it
-			p.mu.Unlock()
-			continue
-		}
-		waiting := p.unlevelled(gone)
-		if slices.Contains(waiting, set.Self) && (m.Heir != set.Self || len(waiting) == 1) {
-			l := &levelled{Gone: gone, Since: since, By: RegionSource{set.Self, p.id}}
-			op := b.Add(regionLevel)
-			op.Delta, op.Object = int64(p.id), l
-		}
-		p.mu.Unlock()
-	}
-	if len(b.Ops) > 0 {
-		s.Execute(&b)
-	}
-	for i := range b.Ops {
-		if err := b.Ops[i].Err; err != nil {
-			return err
-		}
-	}
-	return nil
 }

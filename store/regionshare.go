@@ -4,57 +4,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-
-	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // What clients may ask of regions: who has counted what.
-
-// RegionShare is what a region has added to the value of a counter, by its name.
-type RegionShare struct {
-	Region string
-	Value  int64
-}
-
-// shares answers ByRegion. The counter is looked at as Get does: what is shown is committed.
-func (r *ref) shares(op *Op) error {
-	g := r.p.regions
-	if g == nil {
-		return ErrNoRegions
-	}
-	if !op.Found {
-		return nil
-	}
-	parts := r.c.asParts(g.Self)
-	all := make([]RegionShare, len(parts))
-	for i := range parts {
-		of := parts[i].Region
-		all[i] = RegionShare{g.name(of), parts.Share(of)}
-	}
-	op.Object = all
-	return nil
-}
-
-// nameOf is the region that applied an operation.
-func (g *regions) nameOf(o *Seen) string {
-	if o.Own() {
-		return g.name(g.Self)
-	}
-	return g.name(o.Region)
-}
-
-// name is that of a region; behind that of one that was removed, and whose name another one may
-// have now, is its number.
-func (g *regions) name(r part.Region) string {
-	switch m := g.member(r); {
-	case m == nil:
-		return fmt.Sprint("region ", r)
-	case m.Gone:
-		return fmt.Sprint(m.Name, "#", r)
-	default:
-		return m.Name
-	}
-}
 
 // noteUnread refuses what clients write if no other region reads this one.
 func (s *Store) noteUnread(set *RegionSet) {
@@ -158,21 +110,4 @@ func (s *Store) checkUnheard() {
 		s.log.Warn("the op log is kept for another region", "bytes", most, "region_backlog",
 			s.opts.RegionBacklog, "writes_refused", unheard)
 	}
-}
-
-// checkTold refuses tables by which other regions would be told of keys of which they were not.
-// All keys whose table might be another one begin with the prefix of a table, old or new.
-func (p *machine) checkTold(next *catalog) error {
-	if p.regions == nil || p.regions.alone() {
-		return nil
-	}
-	for _, c := range []*catalog{p.catalog, next} {
-		for _, t := range c.live() {
-			prefix := []byte(t.Prefix)
-			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
-				return ErrTableRegions
-			}
-		}
-	}
-	return nil
 }

@@ -1,7 +1,5 @@
 package store
 
-import "bytes"
-
 // Routing finds each operation's keys' partitions, and hashes keys and opids: all
 // that takes no lock.
 
@@ -59,26 +57,6 @@ func checkKey(k []byte) error {
 	return nil
 }
 
-// Repeat reports whether a key is there twice, which a CMINCRBY refuses.
-func Repeat(keys [][]byte) bool {
-	const few = 16 // below it, comparing all pairs is cheaper than a map
-	if len(keys) <= few {
-		for i, a := range keys {
-			for _, b := range keys[:i] {
-				if bytes.Equal(a, b) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	seen := make(map[string]struct{}, len(keys))
-	for _, k := range keys {
-		seen[string(k)] = struct{}{}
-	}
-	return len(seen) < len(keys)
-}
-
 func (x *execution) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
@@ -132,9 +110,6 @@ func (x *execution) fill(r *ref, op int, key []byte, slot uint16) {
 		r.hash = x.s.hashes.ids.Hash(key, o.ID)
 	}
 }
-
-// of returns the refs of an operation.
-func (x *turn) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
 
 // splits reports whether an operation can be in a batch that is split: it has
 // exactly one key, and whether it has its turn depends on no other.

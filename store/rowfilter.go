@@ -2,8 +2,6 @@ package store
 
 import (
 	"math/bits"
-
-	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // rowFilter is a Bloom filter of the positions of a partition's rows, in memory.
@@ -138,72 +136,9 @@ func (f *rowFilter) bytes() (n int) {
 	return n
 }
 
-// scanRowsIfDue begins to fill a partition's filter of rows, if that pays and no
-// other is being filled.
-func (s *Store) scanRowsIfDue(p *partition) {
-	p.lock()
-	due := p.rows.scanDue(p.size)
-	p.mu.Unlock()
-	if !due || !s.scanning.CompareAndSwap(false, true) {
-		return
-	}
-	s.running.Go(func() {
-		defer s.scanning.Store(false)
-		if err := s.scanRows(p); err != nil {
-			s.log.Error("cannot build the filter of rows", "partition", p.id, "error", err)
-		}
-	})
-}
-
 // scanPiece is how many rows are added to a filter under one acquisition of the
 // partition's lock.
 const scanPiece = 256
-
-// scanRows puts all of a partition's rows into a new filter. Rows that are
-// captured after the scan began put themselves there (putRow), and those that
-// were captured before can be seen by the scan: no write-back is under way when
-// it begins.
-func (s *Store) scanRows(p *partition) error {
-	s.snapshots.mu.Lock()
-	p.mu.Lock()
-	p.rows = newRowFilter(p.count)
-	p.rows.grow(int(p.size) + int(p.size)/4)
-	f := p.rows
-	p.mu.Unlock()
-	s.snapshots.mu.Unlock()
-	var piece []uint64
-	flush := func() (more bool) {
-		p.lock()
-		defer p.mu.Unlock()
-		for _, pos := range piece {
-			f.add(pos)
-		}
-		piece = piece[:0]
-		return p.rows == f && !f.tooBig // else FLUSHALL or a rebuild has made another one
-	}
-	stopped := false
-	from, to := p.rowRange()
-	err := s.db.Rows(from, to, func(k persistence.RowKey, _ []byte) bool {
-		if piece = append(piece, k.Position()); len(piece) == scanPiece {
-			select {
-			case <-s.stop:
-				stopped = true
-			default:
-				stopped = !flush()
-			}
-		}
-		return !stopped
-	})
-	if err != nil || stopped {
-		return err
-	}
-	if flush() {
-		p.mu.Lock()
-		f.whole = true
-		p.mu.Unlock()
-	}
-	return nil
-}
 
 // owns reports whether a slot is one of the partition's.
 func (p *machine) owns(slot uint16) bool {
@@ -215,21 +150,4 @@ func (p *machine) owns(slot uint16) bool {
 func (p *machine) rowRange() (from, to uint64) {
 	first, last := slotRange(int(p.id), p.count)
 	return uint64(first) << 48, (uint64(last) + 1) << 48
-}
-
-// beginRowFilter makes the filter of a partition that was recovered: if it has no
-// rows, or none that counts because of a FLUSHALL, an empty one is whole.
-func (r *recovery) beginRowFilter() error {
-	f := newRowFilter(r.p.count)
-	f.whole = true
-	r.p.rows = f
-	if r.p.flushDue {
-		return nil
-	}
-	from, to := r.p.rowRange()
-	err := r.s.db.Rows(from, to, func(persistence.RowKey, []byte) bool {
-		f.whole = false
-		return false
-	})
-	return err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -361,4 +362,84 @@ func (c *checkpoint) giveWay() {
 	if !c.s.late.Load() && !c.s.behind.Load() {
 		c.pace.step()
 	}
+}
+
+// scanRows puts all of a partition's rows into a new filter. Rows that are
+// captured after the scan began put themselves there (putRow), and those that
+// were captured before can be seen by the scan: no write-back is under way when
+// it begins.
+func (s *Store) scanRows(p *partition) error {
+	s.snapshots.mu.Lock()
+	p.mu.Lock()
+	p.rows = newRowFilter(p.count)
+	p.rows.grow(int(p.size) + int(p.size)/4)
+	f := p.rows
+	p.mu.Unlock()
+	s.snapshots.mu.Unlock()
+	var piece []uint64
+	flush := func() (more bool) {
+		p.lock()
+		defer p.mu.Unlock()
+		for _, pos := range piece {
+			f.add(pos)
+		}
+		piece = piece[:0]
+		return p.rows == f && !f.tooBig // else FLUSHALL or a rebuild has made another one
+	}
+	stopped := false
+	from, to := p.rowRange()
+	err := s.db.Rows(from, to, func(k persistence.RowKey, _ []byte) bool {
+		if piece = append(piece, k.Position()); len(piece) == scanPiece {
+			select {
+			case <-s.stop:
+				stopped = true
+			default:
+				stopped = !flush()
+			}
+		}
+		return !stopped
+	})
+	if err != nil || stopped {
+		return err
+	}
+	if flush() {
+		p.mu.Lock()
+		f.whole = true
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// scanRowsIfDue begins to fill a partition's filter of rows, if that pays and no
+// other is being filled.
+func (s *Store) scanRowsIfDue(p *partition) {
+	p.lock()
+	due := p.rows.scanDue(p.size)
+	p.mu.Unlock()
+	if !due || !s.scanning.CompareAndSwap(false, true) {
+		return
+	}
+	s.running.Go(func() {
+		defer s.scanning.Store(false)
+		if err := s.scanRows(p); err != nil {
+			s.log.Error("cannot build the filter of rows", "partition", p.id, "error", err)
+		}
+	})
+}
+
+// beginRowFilter makes the filter of a partition that was recovered: if it has no
+// rows, or none that counts because of a FLUSHALL, an empty one is whole.
+func (r *recovery) beginRowFilter() error {
+	f := newRowFilter(r.p.count)
+	f.whole = true
+	r.p.rows = f
+	if r.p.flushDue {
+		return nil
+	}
+	from, to := r.p.rowRange()
+	err := r.s.db.Rows(from, to, func(persistence.RowKey, []byte) bool {
+		f.whole = false
+		return false
+	})
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/bits"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -100,4 +101,32 @@ func position(slot uint16, hash uint64) uint64 { return uint64(slot)<<48 | hash 
 // rowKey is the key of the row at a position.
 func rowKey(pos uint64, key []byte) persistence.RowKey {
 	return persistence.RowKey{Slot: uint16(pos >> 48), Hash: pos & (1<<48 - 1), Key: key}
+}
+
+const (
+	// DigestSlots is how many slots have a sum together: a group.
+	DigestSlots = slots / 1024
+	// DigestBuckets is how many parts a group has, by another hash of the keys.
+	DigestBuckets = 64
+	// maxSums bounds the sums of a digest.
+	maxSums             = 1024
+	regionDigestVersion = 3
+)
+
+// sumOf returns the number of a key's sum in a digest from a group on.
+func sumOf(key []byte, group uint16, fine bool) int {
+	n := int(Slot(key)/DigestSlots - group)
+	if fine {
+		n = n*DigestBuckets + int(xxhash.Sum64(key)%DigestBuckets)
+	}
+	return n
+}
+
+// sumsOf is how many sums a digest has.
+func sumsOf(first, last uint16, fine bool) int {
+	n := int(last/DigestSlots) - int(first/DigestSlots) + 1
+	if fine {
+		n *= DigestBuckets
+	}
+	return n
 }

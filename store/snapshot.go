@@ -212,15 +212,6 @@ func readSnapshot(in io.Reader, maxBytes uint64, spoil bool) (*loadedSnapshot, e
 	return loaded, nil
 }
 
-// readAll reads exactly n bytes without trusting n for the allocation.
-func readAll(r io.Reader, n uint64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, int64(min(n, 1<<40))))
-	if err == nil && uint64(len(b)) != n {
-		err = io.ErrUnexpectedEOF
-	}
-	return b, err
-}
-
 // loadedSnapshot is a decoded snapshot.
 type loadedSnapshot struct {
 	seq     uint64

@@ -134,3 +134,59 @@ func decodeState(b []byte) (s partitionState, err error) {
 	s.catalog, err = decodeCatalog(tables)
 	return s, err
 }
+
+// setState takes what a checkpoint has left.
+func (p *machine) setState(b []byte) (state partitionState, err error) {
+	if state, err = decodeState(b); err != nil {
+		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
+	}
+	p.size, p.at = state.size, state.at
+	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
+	p.marks.counters, p.marks.records, p.marks.floor = state.seq, state.records, state.floor
+	p.savedSeq = int64(state.seq)
+	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number
+	p.regions = state.regions.clone()
+	return state, nil
+}
+
+// rebuildFilters makes the filters of a partition whose snapshots are lost, and puts the
+// ids of all runs into them. redoLog adds those that the log has.
+func (p *machine) rebuildFilters(state partitionState, wall int64) error {
+	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, state.seq
+	// Their logged time begins at zero: what is inserted now is older than the
+	// state, and a generation must cover the times of its records (judge.go).
+	if err := p.setCatalog(state.catalog, moment{}); err != nil {
+		return err
+	}
+	for id, t := range p.tables {
+		t.horizon = state.horizons[id]
+		if t.def.Mode == Approx {
+			// Operations made before now may have been applied and forgotten (G7).
+			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)
+		}
+	}
+	return p.seen.Scan(p.hasTable, p.reinsert)
+}
+
+// hasTable reports whether the partition has a table.
+func (p *machine) hasTable(id uint32) bool { return p.tables[id] != nil }
+
+// reinsert puts an id into a table's filter that is being rebuilt. What the filter does
+// to take it is not logged: the snapshot that follows holds it.
+func (p *machine) reinsert(table uint32, hash uint64, logged int64) error {
+	t := p.tables[table]
+	if logged+t.def.keep(p.at.logged) < p.at.logged {
+		return nil // of a run that is kept for other regions only
+	}
+	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
+		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
+		if !ok {
+			break
+		}
+		if err := p.applyEvent(t.filter, ev); err != nil {
+			return err
+		}
+	}
+	t.filter.Insert(hash, logged)
+	return nil
+}

@@ -19,15 +19,6 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// Limits of an operation. MaxOpID and MaxKey are the longest opid and key, in
-// bytes; MaxKeys is the number of keys or items of one operation, which holds
-// the partitions of all of them while it is decided.
-const (
-	MaxOpID = 512
-	MaxKey  = 64 << 10
-	MaxKeys = 64 << 10
-)
-
 // Fsync is the durability policy, appendfsync in redis.conf.
 type Fsync = oplog.Fsync
 

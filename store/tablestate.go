@@ -204,3 +204,22 @@ func (i *FilterInfo) add(o *FilterInfo) {
 		}
 	}
 }
+
+// Figures count operations since start.
+type Figures struct {
+	Applied    uint64 // once
+	Duplicates uint64 // absorbed
+	Confirmed  uint64 // duplicates found in the EXACT records
+	Dismissed  uint64 // positives of an EXACT filter without a record: new after all
+	Stale      uint64 // refused with STALE
+	Refused    uint64 // refused with OOM
+}
+
+func (f *Figures) add(o Figures) {
+	f.Applied += o.Applied
+	f.Duplicates += o.Duplicates
+	f.Confirmed += o.Confirmed
+	f.Dismissed += o.Dismissed
+	f.Stale += o.Stale
+	f.Refused += o.Refused
+}

@@ -46,18 +46,6 @@ func (p *partition) sameLife(life uint64) error {
 	return nil
 }
 
-const (
-	// takeOps and takeBytes are how much one record takes, about, but for one section.
-	takeOps   = 1024
-	takeBytes = 256 << 10
-	// bareEntries is from how many entries of a source on a position is logged although it has
-	// brought nothing: that bounds what is read again after a crash, and what the source must keep.
-	bareEntries = 4096
-	// regionAhead is how far another region's clock may lead this one's along, ms. If it is
-	// further ahead, what was done there seems to come from the future, and changes the time here no more.
-	regionAhead = 5000
-)
-
 // TakenOf returns how far a partition here has taken a source's log: after what it asks next,
 // and what it acknowledges, which it will not ask again.
 func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint64, err error) {
@@ -439,4 +427,28 @@ func (t *taker) sorted() []Change {
 		t.keys[i].n -= t.keys[i-1].n
 	}
 	return t.byKey
+}
+
+// removalOp is what an entry of another region says of a removal.
+type removalOp struct {
+	kind   Kind
+	key    []byte
+	object any
+}
+
+// takeOwed takes what is owed by a region that was removed.
+func (t *taker) takeOwed(e *pulledEntry) error {
+	for i := range e.r.owed {
+		t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
+	}
+	t.ops += len(e.r.owed)
+	return nil
+}
+
+// takeLevelled takes that a region has levelled.
+func (t *taker) takeLevelled(e *pulledEntry) error {
+	l := e.r.levelled
+	l.By, l.Seq = t.d.RegionSource, e.seq
+	t.other = append(t.other, removalOp{regionLevel, nil, &l})
+	return nil
 }

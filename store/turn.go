@@ -1,6 +1,9 @@
 package store
 
-import "github.com/fbfkv/fbfkv/store/part"
+import (
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
 
 // turn decides operations: it is all that deciding knows of the world, and it changes nothing but
 // machines, by entries that it logs. It reads no clock and no disk, and waits for nothing. Its
@@ -50,3 +53,77 @@ type world interface {
 	// sameLife refuses a position that was read of a machine in an earlier life.
 	sameLife(m *machine, life uint64) error
 }
+
+// ref is one key of one operation.
+type ref struct {
+	op     int // index of its operation
+	key    []byte
+	p      *machine
+	c      *counter
+	slot   uint16
+	asks   bool // its operation carries an opid
+	hears  bool // … which another region applied
+	failed bool // its operation failed: nothing could be read
+
+	keyHash uint64 // in the table of hot counters
+	hash    uint64 // of (key, opid)
+	t       *tableState
+	verdict verdict
+	// dismissed: the filter was positive, but no record confirmed it.
+	dismissed bool
+	hasTime   bool  // the client's time of the operation is known:
+	time      int64 // unix ms
+	seen      Seen  // of verdictSeen
+	others    int   // operations that were met with the same hash
+
+	disk *onDisk // what was read outside the lock; nil on the steady path
+}
+
+// opRun locates an operation's refs and items in the execution.
+type opRun struct {
+	first, n         int
+	firstItem, items int
+	judged           bool // its error, too, rests on what partitions have
+}
+
+// touch loads the counters of refs, whose cache misses overlap. Before decide it
+// brings back what was found before the rest of the batch was.
+func touch(refs []ref) (lines int64) {
+	for i := range refs {
+		if c := refs[i].c; c != nil {
+			lines += c.value
+		}
+	}
+	return lines
+}
+
+// of returns the refs of an operation.
+func (x *turn) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
+
+// onDisk is what the disk knows of a ref's key and opid.
+type onDisk struct {
+	load   load        // a cold row
+	search seen.Search // for the opid's record
+	tags   uint8       // of the filters that were positive, which made the search necessary
+}
+
+// load is a row read outside the lock.
+type load struct {
+	pos    uint64 // of the row
+	done   bool
+	stamp  uint32
+	exists bool
+	row    row
+	err    error
+}
+
+// fromDisk returns the ref's onDisk, which stays its own for the whole batch.
+func (x *turn) fromDisk(r *ref) *onDisk {
+	if r.disk == nil {
+		r.disk = x.judging.newOnDisk()
+	}
+	return r.disk
+}
+
+// at is when the batch is decided in a partition.
+func (x *turn) at(p *machine) moment { return p.moment(x.wall, x.running) }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/fbfkv/fbfkv/fbf"
-	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
@@ -184,45 +182,4 @@ func (x *turn) readable(op *Op) error {
 		}
 	}
 	return nil
-}
-
-// ErrBackup means that a directory stays as it was made.
-var ErrBackup = errors.New("it is a backup, or was restored and never started, and nothing was changed: " +
-	"restore it (fbfkv restore), " +
-	"start a server with that directory, and DEL the keys")
-
-// DropUnreadable opens a data directory that no server has open, deletes the keys whose objects
-// cannot be read, as DEL does, and returns them. A directory of a cluster's node is refused: there
-// DEL goes through the leader of the shard, or another node's files replace this one's. So is a
-// backup, which would not be any more what was verified: ErrBackup.
-func DropUnreadable(o Options) (dropped []Unreadable, err error) {
-	if used, err := persistence.Used(o.FS, o.Dir); err != nil || !used {
-		return nil, cmp.Or(err, ErrBackup)
-	}
-	s, err := Open(o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	var b Batch
-	for _, p := range s.partitions {
-		p.lock()
-		list := p.listUnreadable()
-		p.mu.Unlock()
-		for _, u := range list {
-			op := b.Add(Del)
-			op.Keys = append(op.Keys, []byte(u.Key))
-		}
-		dropped = append(dropped, list...)
-	}
-	if len(dropped) == 0 {
-		return nil, nil
-	}
-	s.Execute(&b)
-	for i := range b.Ops {
-		if err := b.Ops[i].Err; err != nil {
-			return nil, err
-		}
-	}
-	return dropped, nil
 }
