@@ -59,7 +59,7 @@ func startFBFKV(ctx context.Context, program, mode string, args ...string) *proc
 	return p
 }
 
-// tls returns the arguments of a server with a certificate, which is that of Go's test servers.
+// tls returns the arguments of a server with the certificate of Go's test servers.
 func (m *measured) tls(where string) []string {
 	if m.dir == "" {
 		m.dir = process.Must(os.MkdirTemp("", "fbfkv-measured-"))

@@ -44,7 +44,7 @@ func (t *table) processor(ctx context.Context, rows []*row) {
 	}
 }
 
-// ratioOf is a figure that is no ratio.
+// ratioOf shows a single figure as a ratio is shown.
 func ratioOf(values []float64, steal float64) Ratio {
 	return Ratio{Ratio: median(values), Lowest: slices.Min(values), Most: slices.Max(values), Steal: steal}
 }

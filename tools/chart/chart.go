@@ -32,8 +32,8 @@ type Axis struct {
 	Min, Max float64
 }
 
-// Series is one set of points. What is no number, lies outside of the plot, or is not above 0 on a
-// logarithmic axis, is not drawn. One without a name is not in the legend.
+// Series is one set of points. Those outside of the plot are not drawn, nor those that are no numbers, or not above 0
+// on a logarithmic axis. A series without a name is not in the legend.
 type Series struct {
 	Name   string
 	X, Y   []float64

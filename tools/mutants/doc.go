@@ -29,7 +29,7 @@
 //	go -C tools run ./mutants -check -move  names the files that have them now, if one does
 //
 // The tree is copied to a temporary directory, the edit is made there, and the tests run under a strict
-// limit of time, after which they count as failed: a server that hangs is noticed, too. A text that is no
-// longer there, or an edit that does not compile, is an error. The command prints a table and exits with 1
+// limit of time, after which they count as failed: a server that hangs is noticed. A text that has gone, or
+// an edit that does not compile, is an error. The command prints a table and exits with 1
 // if a mutant survives.
 package main

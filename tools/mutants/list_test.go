@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// mutants are those of the list.
+// mutants returns the list.
 func mutants(t *testing.T) []mutant {
 	t.Helper()
 	all, err := parse(list)

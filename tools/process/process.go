@@ -222,7 +222,7 @@ func Check(err error) {
 	}
 }
 
-// Must is Check for what is made.
+// Must is Check for a call that returns a value.
 func Must[T any](v T, err error) T {
 	Check(err)
 	return v
@@ -239,7 +239,7 @@ func Catch(err *error) {
 	}
 }
 
-// Main runs a command until it is over or interrupted, and ends the program with what was wrong.
+// Main runs a command until it is over or interrupted, and ends the program with its error.
 func Main(run func(ctx context.Context)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := func() (err error) {
