@@ -1,213 +1,280 @@
-// Package regions lets a region, which is one node or a cluster, read what other regions do, and answers
-// those that read it. What is told, and what becomes of it, is the store's (store/pull.go,
-// store/take.go): here are connections, the command, and how it goes.
+// Package regions lets a region read what other regions do to counters, and answers the regions that
+// read it. A region is one server or one cluster. Every region serves its own clients alone, and all
+// regions tell each other later what they did.
 //
-// A Mesh reads each other region over one connection, for all partitions at once:
+// Regions tell each other increments, SETs, deletions and expiries of counters, in tables that are told
+// (REGIONS ALL), and the ids of these operations. Filters and sketches stay where they are. If two regions
+// have applied an operation with the same id, the store takes back one of the two.
+//
+// This package has the connections, the requests and their answers, the members, and the comparison of
+// regions. Which of its operations a region tells, and what another one makes of them, is package
+// store's (Store.Pull, Store.Take). docs/design/regions.md has the rules of both.
+//
+// # Words
+//
+//	reader    a region that asks another one for what that did
+//	source    the region that is asked; every region is a reader of all others and a source for them
+//	member    a region that the regions' list of members names; its number is never given again
+//	arbiter   the member with the lowest number: it alone changes the list of members
+//	newcomer  a server that the arbiter has admitted, and that has not taken anything of the others yet
+//	heir      the member that looks after what a removed region had counted
+//	range     slots that lie in one partition of the source and in one partition of the reader
+//	position  the sequence up to which a reader has taken the log of a source's partition
+//	page      a part of a source's state; a reader takes pages if the log does not reach back
+//	group     a random number that all members share; another group is another set of regions
+//	incarnation  a random number of the source's data; it changes when a backup is restored
+//	session   one connection from a reader to a source, from its first request to its failure
+//
+// A Node is one server's end of regions. It answers requests (Source), also before the server is a
+// member. Once it is a member, its Mesh reads each other region: one connection for each of the
+// source's shards, and one goroutine (peer) for each connection.
 //
 //	m, err := regions.Start(regions.Options{Store: s, Peers: map[part.Region]string{1: "b:6379"}})
 //	…
 //	err = m.Close() // before the store
 //
-//	who reads                                    who is read
-//	Store.TakenOf ── REGION.PULL, one request ──► Source.Pull ── Store.Pull of each range
-//	Store.Take    ◄── what follows, or nothing ── waits until something follows: Store.AwaitAny
+// # The way of a request
 //
-// Who reads asks for what follows that which it has taken, so nothing need be remembered here:
-// after any failure it connects, and asks again. The cursor is in the store's record with what
-// was taken. A source keeps its log until others acknowledge it.
+//  1. The reader asks its store how far each range was taken (Store.TakenOf), and sends one REGION.PULL
+//     for all ranges that do not wait after a failure (peer.request).
+//  2. The source checks who asks (Source.Pull, ParseRequest). A stranger is refused at once.
+//  3. The source looks for entries behind the reader's positions (Store.PullAll). If there are none, it
+//     waits for the first one, at most as long as the request says (Store.AwaitAny).
+//  4. The source answers with entries that are committed and durable, and only with its own operations.
+//  5. The reader takes the entries of each range (Store.Take). One record of its log has what it took and
+//     the new position, so after a crash both are there or neither is.
+//  6. The next request names the new positions, and which of them are durable. That acknowledges the
+//     entries. Once all other regions have done so, the source may drop them from its log. If a region is
+//     too far behind (store.Options.RegionBacklog), the source drops them all the same and answers GAP later;
+//     with RegionRefuse it keeps them, and refuses its clients' writes.
 //
-// # The command
+// A session depends on nothing that the reader remembers outside its store: after any failure the reader
+// connects again, and asks from its positions on. A source remembers nothing of a connection but where
+// the next request goes on (Told).
+//
+// # Requests and answers
+//
+//	request                answer                                                  file
+//	REGION.PULL            entries behind positions, or why there are none         source.go
+//	REGION.PULL NEXT       the same, behind what the answer before tells           next.go
+//	REGION.PULL STATE      a page of state                                         staterequest.go
+//	REGION.PULL MEMBERS    the list of members                                     members.go
+//	REGION.PULL SHARDS     the shards of the source, and their nodes               shards.go
+//	REGION.PULL TABLES     the tables of the source                                tables.go
+//	REGION.PULL POSITIONS  how far the source has taken the reader's logs          examine.go
+//	REGION.PULL DIGEST     sums over keys                                          verify.go
+//
+// All numbers are unsigned decimals without sign or leading zeros. Replies are RESP2's.
+//
+// # REGION.PULL
 //
 //	REGION.PULL group region incarnation MAX bytes BLOCK ms
 //	    partition first last after acked [partition first last after acked …]
 //
-// All numbers are unsigned decimals without sign or leading zeros.
-//
 //	group        of the regions, 64 bits
-//	region       who asks, 0 to 15
-//	incarnation  of the source, as who asks knows it, 64 bits
+//	region       the number of the reader, 0 to 15
+//	incarnation  of the source, as the reader knows it, 64 bits
 //	MAX          about how many bytes to answer, 1 to 67108864; a section of the log may exceed it
-//	BLOCK        how long to wait if nothing follows anywhere, 0 to 60000
+//	BLOCK        how long to wait if nothing follows in any range, 0 to 60000
 //	partition    of the source
-//	first, last  slots: those of the partition, or of one of the reader's if that has fewer; each
-//	             first slot at most once
-//	after        the sequence up to which the reader has taken the partition's log
-//	acked        of that, what is durable there and will not be asked again
+//	first, last  slots of the range; each first slot occurs at most once
+//	after        the reader's position: it asks for the entries behind it
+//	acked        the part of that which is durable at the reader, and will not be asked for again
 //
-// The reply is an array: the source's clock in unix ms; the version of the members, as the source
-// knows them; and for each range of which something follows three elements: its first slot, an
-// integer; the last sequence of the partition, a string; and what follows, for Store.Take. That is
-// null if there was no room for it: what is older in the source's log comes first, of whatever range.
-// It is an error if that range cannot be read:
+// The answer is an array: the source's clock in unix ms, the version of the list of members that the
+// source knows, and three elements for each range in which something follows: its first slot, the last
+// sequence of the partition, and the entries for Store.Take. The entries are null if there was no room
+// for them: the oldest entries of the source's log come first, whatever their range is. In the place of
+// the entries there is an error if the range cannot be read:
 //
-//	GAP       the log does not reach back so far, or to where it is enough: the state is needed
-//	REFUSED   another group, incarnation or range, or who asks is no member
+//	GAP       the log does not reach back to the position: the reader needs the state
+//	REFUSED   the group, the incarnation or the range is another one, or the reader is no member
 //	NOREGION  the server is not a region
 //	ERR       all else
 //
-// An error other than GAP of all ranges is the reply itself. The reply must be RESP2's.
+// If every range has an error, and none of these is GAP, then an error alone is the answer.
+//
+// # REGION.PULL NEXT
 //
 //	REGION.PULL NEXT BLOCK ms EVERY ms [acked …]
 //
-// continues the request before on the connection (next.go): it asks for what follows that which its
-// answer tells, so it can be sent before that arrives. Nothing else is remembered for a connection.
+// continues the request before it on the connection: it asks for the entries behind those of that
+// request's answer. So the reader can send it before that answer arrives, and the source need not wait
+// for a request in order to tell.
 //
-//	EVERY        how long after what the answer before told was looked for this is done again, 0
-//	to 1000, unless that was
-//	             not all there was: so requests that come together are not answered together
-//	acked        for each range, in its order; none: as before
+//	EVERY  the least time between two answers, 0 to 1000, unless the answer before had no room for all:
+//	       requests that arrive together are not answered together
+//	acked  for each range of the request before, in its order; none: as before
 //
-// It is checked as the request before, and is an error if that was, or any range in its answer. The
-// reply is a string: the array that it otherwise would be, packed (store.Pack). Who reads has some
-// of these under way while there is much to tell (ahead.go), so that what is done between two
-// answers does not wait for a request to arrive:
+// The answer is a string: the array of REGION.PULL, packed (store.Pack). NEXT is an error if the request
+// before it, or one of its ranges, was answered by an error. While there is much to tell, a reader keeps
+// up to six requests under way (ahead.go):
 //
-//	reader  ── request ──►                                              source
-//	        ◄── answer ── what followed, as soon as there was something
-//	        ── NEXT, NEXT, NEXT, … ──►                                  tells every quarter of a round trip
-//	        ◄── answer ── … as long as it tells something
-//	        ── NEXT ──►                                                 for each of them
-//	        ◄── answer ── nothing: none is sent for it; behind the last one a request as in the beginning
+//	reader                        source
+//	REGION.PULL       ─────────►
+//	                  ◄─────────  entries, as soon as there are some
+//	NEXT, NEXT, NEXT  ─────────►
+//	                  ◄─────────  entries, four times in each round trip
+//	NEXT              ─────────►  one for each answer that had entries
+//	                  ◄─────────  no entries: the reader sends no NEXT for this answer
+//	REGION.PULL       ─────────►  once all requests are answered
 //
-//	REGION.PULL MEMBERS group region
-//
-// is answered by the members, JSON as RegionSet.Encode makes it; region is who asks, who need not be one.
-//
-//	REGION.PULL SHARDS group region
-//
-// is answered by the shards, JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …,
-// "port": …, "tls": …, "leads": …}, …], "own": …}, …]; empty, if the server has all partitions
-// itself. Who reads begins each connection with that: it reads each shard over one of its own, from
-// any of its nodes, and after a failure from the next one (shards.go). It asks again from time to
-// time, and remembers the nodes across restarts (remembered.go).
-//
-//	REGION.PULL TABLES group region
-//
-// is answered by the tables, JSON: a store.TableSet. Who reads asks when a session begins and once
-// a minute, and Status says by name what tables differ (tables.go). An answer that is an error, or
-// not understood, changes nothing else.
-//
-// # Who is a member
-//
-// A Node is one server's end of regions, also before it is a member. The members decide nothing
-// together, since they may not reach each other: the one with the lowest number does, the arbiter. It
-// gives the set the next version. Each answer tells the version that the source knows; who
-// knows a lower one asks it for the members, and so does who is refused, which may be because it is no
-// member any more. A newcomer is admitted by the arbiter, and is a member once it joins:
-//
-//	operator          arbiter                newcomer            another member
-//	REGION STATUS ──────────────────────────► what it is
-//	REGION ADMIT ───► version 3; can I
-//	                  reach it? ────────────► NOREGION
-//	REGION JOIN ────────────────────────────► version 3
-//	                  reads it               reads both, but ──► REFUSED: version 2
-//	                  ◄── REGION.PULL ───────────────────────────┤ the answer says: version 3
-//	                  MEMBERS ──────────────────────────────────► reads the newcomer
-//	                                         is asked: so it asks at once, and need not wait
-//
-// All of it may be interrupted anywhere and done again: to admit and to join twice is to do it
-// once. The id of the data (RegionMember.Data) tells that it is the same server.
-//
-// # When it fails
-//
-// A connection that fails is made anew after a while that grows, and differs by chance. A range
-// that fails waits by itself; the others go on. What time alone does not mend (ErrRefused, a
-// gap) waits for Options.LastRetry, and a range of a region that was flushed (store.ErrEra) for
-// Options.FirstRetry, until this one is, too. Only the first of failures that are alike is logged; Status
-// shows the last. Resume asks at once. SetPeers follows a change of members.
-//
-// # States
-//
-// A range that got GAP takes the state instead (store/regionstate.go), page by page, between the
-// requests for the logs of the others, and goes on with the log behind the last page:
+// # REGION.PULL STATE
 //
 //	REGION.PULL STATE group region incarnation MAX bytes partition first last of sequence place
 //
-//	of        whose operations are told: the source's own, or those of a region that is lost
-//	sequence  at which the state began, as its first page said; 0: this is the first one
-//	place     where the page before said that this one begins; empty: the first one
+//	of        the region whose operations the page has: the source, or a region that was removed
+//	sequence  at which the state began, as its first page says; 0: this is the first page
+//	place     where the page before says that this one begins; empty: the first page
 //
-// The reply is a page, for Store.TakeState, or an error as above. A page that cannot be taken makes the
-// state begin again, and so does the end of the process.
+// The answer is a page for Store.TakeState, or an error as above. The reader asks for pages after GAP,
+// between its requests for the logs of other ranges (stateread.go). Behind the last page it goes on with
+// the log. If a page cannot be taken, or the reader's process ends, the state begins again.
 //
-// A region that has taken nothing yet of anyone takes no state before all others have answered it as a
-// member: one that does not know it would forget a dead key that another one still tells it of.
-// Status says whom it waits for.
+// # The other requests
 //
-// # Positions
-//
+//	REGION.PULL MEMBERS group region
+//	REGION.PULL SHARDS group region
+//	REGION.PULL TABLES group region
 //	REGION.PULL POSITIONS group region incarnation
-//
-// is answered by how far the source has taken the asking region's logs, with that region's proofs
-// (store.Positions). A Mesh asks for them when it starts, and when somebody names an entry that
-// this region has not got (examine.go). So a directory that is an older copy finds out, and no
-// number alone is believed.
-//
-// # Digests
-//
 //	REGION.PULL DIGEST group region incarnation partition first last fine time
 //
-// is answered with store.Digest, of what does not expire until a time, unix ms. Verify compares
-// with each region, by groups of 16 slots: only if both have taken all that the other one shows. Of
-// what is being changed it asks again, for a while, for the 64 buckets of keys that each group has
-// (fine is 1), and then tells that it could not be compared. What differs counts if it still does
-// when it is asked for again.
+// MEMBERS is answered by JSON (RegionSet.Encode). A reader asks if an answer names a higher version than
+// it knows, or if it is refused, which may mean that it was removed. The region that asks need not be a
+// member.
 //
-// A Mesh does the same by itself once in Options.DigestPeriod (audit.go), with regions whose
-// reading is neither paused nor failing, unless this one was removed or restored. Slots that differ
-// in two looks in a row are a mismatch: it is in Status and in the log until a look, or Verify,
-// finds them equal. The leader of each shard does it for the partitions of that.
+// SHARDS is answered by JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …, "port": …,
+// "tls": …, "leads": …}, …], "own": …}, …], which is empty if the server has all partitions itself. A
+// reader begins each connection with it, asks again from time to time, and remembers the nodes across
+// restarts (remembered.go). It reads a shard from any of its nodes, and after a failure from the next.
 //
-// # Rules, and what upholds them
+// TABLES is answered by JSON (store.TableSet). A reader asks when a session begins and once a minute, and
+// Status names the tables that differ. An error changes nothing else: the source is read all the same.
 //
-//	nobody asks again and again    AwaitAny, Source.Pull       TestWoken
-//	a stranger is refused at once  Source.answer               TestRefused
-//	alike failures are one line    failed                      TestRefused
-//	resume waits for no timeout    resume                      TestResumeSilent, TestResumeGoesOn
-//	a silent one is tried anew     connectTo, Options.delay    TestTriesEachHalfMinute
-//	Close ends what hangs          session (AfterFunc)         TestClose
-//	a flush is followed soon       settle                      TestFlush
-//	a gap is mended                gap, readStates             TestStateOverGap
-//	no dead key comes back         readStates (waitsFor)       TestNewcomerWaits
-//	one member decides             Node.plan                   TestJoin
-//	all learn of the newest set    peer.learn, Node.learn      TestGossip, TestTwoJoin
-//	a removed member knows it      session, Node.learn         TestRemoved
-//	what nobody reads is refused   store.noteUnread            TestUnread (store), TestRemoved
-//	who went back is fenced        store.Examine, Mesh.examine TestWentBack (store, too)
-//	a number is no evidence        store.checkAhead            TestNumberIsNoEvidence (store,
-//	too), TestAnswerIsNoEvidence (store)
-//	who leaves is heard to the end store.Leave, fbfkv region   TestLeave (store), TestRegionLeaves
-//	a refusal is asked about once  waitsLong, askedUs          TestExcused
-//	a number is never given again  Admission.admit             TestNumbers
-//	no server in another's place   Admission.admit, Node.Join  TestAdmit
-//	no range starves another       store.PullAll               TestPullAllOldestFirst (store)
-//	a useless answer makes no loop take, takeOne, session      TestUseless, TestDoesNotWait
-//	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
-//	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
-//	traffic keeps no digest away   peer.verify (fine)          TestVerifyWhileWritten,
-//	TestLookNarrows, TestDigestBuckets (store)
-//	a moment is no difference      open.agreed (suspect)       TestVerifyOnce, TestSuspects,
-//	TestDigestOfDropped (store)
-//	a digest ends with its asker   Source.digest               TestDigestIsGivenUp, TestDigestEnds (store)
-//	a look survives its connection comparison.of               TestVerifyConnectsAnew
-//	a gap is one line              settle                      TestGapIsOneLine
-//	any node of a shard is read    peer.enter, Mesh.grow       TestReadsShards
-//	a name that is lost is enough  peer.candidates             TestRemembersNodes
-//	new nodes are learnt           peer.learnAgain             TestNewNode
-//	nobody tells of another region link.is                     TestStrangerIsNotLearnt
-//	a gap at one node is no gap    settle, gapHere             TestGapAtOneNode
-//	a source need not be asked     askOn, Source.Pull          TestAhead
-//	nothing behind a failure       askOn, take                 TestFailsAhead
-//	who continues is checked again Told.request, Source.answer TestNext
-//	answers are worth their bytes  Told.pace                   TestEvery
-//	only a leader reads            Node.keep                   TestNodeOfShard
-//	a cluster has one name         Options.identity            TestNodeOfShard
-//	a difference is not missed     audit                       TestAudit, TestAuditShown
-//	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy,
-//	TestVerifyEndsMismatch
-//	damage here is told            note, Node.Status           TestSuspects, TestAuditShown
-//	who differs anyway is not told audited                     TestAuditOfUnread
-//	a look does not hold up Close  look, wait                  TestAuditCloses
-//	tables that differ are named   tablesIll                   TestTables, TestTablesIll
-//	who tells no tables is read    learnTables                 TestTablesOfOld
+// POSITIONS is answered by how far the source has taken the logs of the region that asks, with the
+// proofs that this region gave it (store.Positions). A Mesh asks when it starts, and when somebody names
+// an entry that the own log has not got. A region finds out in this way that its directory is an older
+// copy (Store.Examine). A number without a proof changes nothing.
+//
+// DIGEST is answered by sums over the keys of a range (store.Digest), without keys that expire before
+// time, unix ms. fine is 0 for one sum for each group of 16 slots, and 1 for 64 sums for each group.
+//
+// # Members
+//
+// Members may not reach each other, so they do not vote: the arbiter decides. It gives each list the next
+// version, every answer tells the version that the source knows, and a reader that knows a lower version
+// asks for the list. A newcomer is admitted, joins, and is then read:
+//
+//	operator          arbiter                     newcomer             another member
+//	REGION STATUS ───────────────────────────────► says what it is
+//	REGION ADMIT ───► makes version 3, and
+//	                  connects to the newcomer ──► NOREGION
+//	REGION JOIN ─────────────────────────────────► takes version 3
+//	                  reads the newcomer           reads both ────────► REFUSED: it knows version 2
+//	                  ◄── REGION.PULL ──────────────────────────────────┤
+//	                  answers: version 3 ──────────────────────────────►│
+//	                  ◄── REGION.PULL MEMBERS ──────────────────────────┤
+//	                                               ◄── REGION.PULL ─────┤ reads the newcomer
+//	                                               asks again at once
+//
+// If the arbiter is lost, the member with the next number removes it, and is the arbiter from then on.
+//
+// Each step can be interrupted and done again: admitting or joining twice is doing it once. A server is
+// recognized by the id of its data (RegionMember.Data).
+//
+// Remove makes a member gone, and names its heir. Each remaining member then asks each other one for the
+// state of the lost region, and says in its log that it has it (removal.go).
+//
+// # Who may read
+//
+// A reader logs in at a source as any client does (Options.Login, Options.TLS), as a user that has the
+// permission +region.pull. Such a user can name any region as the reader,
+// and any position: no position is believed without its proof. A server that strangers could read does
+// not become a member (Options.Unsafe).
+//
+// # Failures
+//
+// A connection that fails is made again after a delay that doubles, from Options.FirstRetry to
+// Options.LastRetry, less a random part. A range that fails waits by itself, and the other ranges go on.
+// A failure that time does not mend (ErrRefused) waits for LastRetry. A range whose source was flushed
+// (store.ErrEra) waits for FirstRetry, until the reader has flushed as well. Pause stops the reading of
+// a region, and Resume begins it at once, without the rest of any delay. Of equal
+// failures in a row only the first is logged; Status shows the last one.
+//
+// # Comparing regions
+//
+// Verify compares the digests of this region with the digests of each other region. Two sums are comparable
+// only if each region has taken all that the other one shows. A group that clients are changing is
+// compared again by its 64 sums, a few times, and then reported as not compared. A difference counts if
+// it is there in a second comparison. Nothing is mended by it: the operator hears of it.
+//
+// A Mesh does the same by itself once in each Options.DigestPeriod (audit.go), with the regions that it
+// is reading well. Slots that differ in two looks in a row are a mismatch, which Status and the log show
+// until a look or Verify finds the slots equal. In a cluster each shard's leader compares its partitions.
+//
+// # Rules
+//
+// Behind each rule: what upholds it, and the test that fails without it.
+//
+// Reading:
+//   - A reader that has nothing to take waits at the source, and does not ask again and again
+//     (Source.Pull, Store.AwaitAny; TestWoken).
+//   - An answer that brings nothing new does not make the reader ask again at once (takeOne, session;
+//     TestUseless, TestDoesNotWait).
+//   - No range starves another: the oldest entries come first (Store.PullAll; TestPullAllOldestFirst).
+//   - A source need not wait for a request in order to tell (askOn; TestAhead), and answers so seldom that
+//     each is worth its bytes (Told.pace; TestEvery).
+//   - The reader takes nothing behind a failure on the same connection (askOn, take; TestFailsAhead).
+//   - A reader takes memory for the bytes that arrived, not for those announced (answerReader.bulk;
+//     TestAnswerMemory).
+//   - A reader that finds a gap takes the state (gap, readStates; TestStateOverGap). In a shard it tries
+//     the other nodes first (gapHere; TestGapAtOneNode).
+//   - A newcomer takes no state before every other member has answered it as a member. A member that does
+//     not know it would forget a deleted key of which another one still tells it (waitsFor;
+//     TestNewcomerWaits).
+//   - A reader that hears of a flush flushes soon (settle; TestFlush).
+//   - Close ends every wait (session; TestClose), also that for a comparison (look; TestAuditCloses).
+//
+// Answering:
+//   - A source refuses a stranger at once (Source.answer; TestRefused), and checks the reader again at each
+//     NEXT (Told.request; TestNext).
+//   - Each request has one spelling (numbers; TestOneSpelling, FuzzParseRequest).
+//   - A digest ends when its reader has left (Source.digest; TestDigestIsGivenUp).
+//
+// Members:
+//   - One member decides (Node.plan; TestJoin), and all learn the newest list (peer.learn, Node.learn;
+//     TestGossip, TestTwoJoin).
+//   - A removed member learns that it was removed (session, Node.learn; TestRemoved). Clients may not write
+//     to a region that nobody reads (Store.noteUnread; TestUnread).
+//   - A number is never given again (Admission.admit; TestNumbers), and no server takes the place of
+//     another (Admission.admit, Node.Join; TestAdmit).
+//   - A region that is to leave is heard up to its last write (Store.Leave; TestLeave, TestRegionLeaves).
+//   - A directory that is an older copy is fenced (Store.Examine, Mesh.examine; TestWentBack), and a
+//     number alone fences nobody (Store.checkAhead; TestNumberIsNoEvidence, TestAnswerIsNoEvidence).
+//
+// Shards:
+//   - A reader reads a shard from any of its nodes (peer.enter, Mesh.grow; TestReadsShards), knows nodes
+//     that were down at the start (peer.candidates; TestRemembersNodes), and learns new ones
+//     (peer.learnAgain; TestNewNode).
+//   - A node of another region is not believed (link.is; TestStrangerIsNotLearnt).
+//   - In a cluster only the leader of a shard reads (Node.keep), under one name of the whole cluster
+//     (Options.identity; TestNodeOfShard).
+//
+// Failures:
+//   - Equal failures are one line of the log (failed; TestRefused), and so are gaps (settle;
+//     TestGapIsOneLine).
+//   - Resume waits for no timeout (resume; TestResumeSilent, TestResumeGoesOn).
+//   - A source that stays silent is tried again at least every half minute (connectTo, Options.delay;
+//     TestTriesEachHalfMinute).
+//   - A refused reader does not ask again whenever the source asks it (waitsLong, askedUs; TestExcused).
+//
+// Comparing:
+//   - Writes do not keep keys from being compared (peer.verify; TestVerifyWhileWritten, TestLookNarrows).
+//   - A difference of a moment is no mismatch (note, lookAt; TestVerifyOnce, TestAudit, TestAuditBusy), and
+//     a lasting one is found (audit; TestAudit, TestAuditShown).
+//   - A comparison survives its connection (comparison.of; TestVerifyConnectsAnew).
+//   - Damage of the own counters is shown as such (Node.Status; TestSuspects, TestAuditShown).
+//   - A region that differs for a known reason raises no alarm (audited; TestAuditOfUnread).
+//   - Tables that differ are named (tablesIll; TestTables, TestTablesIll), and a source that tells no
+//     tables is read (learnTables; TestTablesOfOld).
 package regions
