@@ -42,6 +42,8 @@
 //
 // # Where the rules are upheld
 //
+// docs/design/cluster.md has the rules, and what goes wrong without each.
+//
 //	R1  nothing uncommitted in a view    store/checkpoint.go
 //	R2  the reign                        begin.go, Node.handsOver, Log.setReign, Log.reserved,
 //	Sections, Node.apply, oplog's Entry.Reign

@@ -321,6 +321,27 @@ func TestDocsNameTests(t *testing.T) {
 	}
 }
 
+// TestDocsNameMutants expects every mutant that a page names.
+func TestDocsNameMutants(t *testing.T) {
+	t.Parallel()
+	mutants, err := os.ReadFile("../tools/mutants/mutants.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for page, text := range pages(t) {
+		for _, name := range regexp.MustCompile("mutant\\s+`([^`]+)`").FindAllStringSubmatch(text, -1) {
+			found++
+			if !strings.Contains(string(mutants), "\nmutant "+name[1]+"\n") {
+				t.Errorf("%s names the mutant %s, which does not exist", page, name[1])
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("only %d mutants are named: were the pages found?", found)
+	}
+}
+
 // TestReadmeSaysHow expects the README to say how to run and test, and what identifies
 // an operation before that.
 func TestReadmeSaysHow(t *testing.T) {

@@ -36,18 +36,17 @@ func (s *regionsWorld) faults() []Fault {
 				s.change(m, func(*region) { c.replace(c.administrator(), m) })
 			})
 		}},
-		// These have no weight until the issue "regions" mends what they show. Sums are off after
-		// removals that do not wait for what the ones before still do.
+		// These have no weight until that is mended which they show: see "What does not hold yet" in
+		// docs/design/regions.md. "Removals at once":
 		{"remove-at-once", 0,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
 		{"lose-at-once", 0,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, false) }) }},
-		// REGIONS.md 9.3: a directory that is put back may give out its positions again.
+		// "Repeated positions":
 		{"put-back", 0, func(_ *World, m *Machine) { s.change(m, s.putBack) }},
-		// REGIONS.md 9.4: a clock that is ahead deletes every counter with an expiry, in all regions.
+		// "Clocks ahead":
 		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
-		// REGIONS.md 9.6: a drain of an operation that two regions have applied counts it twice.
-		// From now on clients send it to two.
+		// "Drained twins": from now on clients send an operation to two regions.
 		{"drained-twins", 0, func(*World, *Machine) { s.drainTwins.Store(true) }},
 	}
 }
@@ -144,8 +143,7 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 func (s *regionsWorld) remove(r *region, lost, waits bool) {
 	o, drained := s.operator(), false
 	if lost {
-		// an operation that is sent again may count twice then: REGIONS.md 9.8, of the issue
-		// "regions"
+		// "Lost in the middle" of docs/design/regions.md
 		if s.tellsState(r) {
 			return
 		}

@@ -269,7 +269,7 @@ func (o regionOperator) drain(r *region) (drained bool) {
 	for m, l := range lives {
 		drained = drained && m.Life() == l
 	}
-	// another leader of a shard does not know: REGIONS.md 9.8, of the issue "regions"
+	// "Leaving" of docs/design/regions.md: another leader of a shard does not know
 	return drained && r.cluster == nil
 }
 

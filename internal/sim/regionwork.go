@@ -11,7 +11,7 @@ import (
 const (
 	// drainedKey: one region hands out what the counter has, and deletes it (GETDEL). An operation
 	// is sent to one region only until that answers, since a twin that was drained counts twice:
-	// REGIONS.md 9.6, of the issue "regions".
+	// "Drained twins" of docs/design/regions.md.
 	drainedKey = "drained"
 	// expiringKey: each increment of the counter has an expiry, so that all regions have deleted it
 	// in the end.
