@@ -12,9 +12,10 @@
 //
 // # Words
 //
-//	reader    a region that asks another one for what that did
+//	reader    a region that asks another one for its operations
 //	source    the region that is asked; every region is a reader of all others and a source for them
-//	member    a region that the regions' list of members names; its number is never given again
+//	member    a region that the regions' list of members names
+//	number    of a member, 0 to 15; it is never given again, so there are 16 in all
 //	arbiter   the member with the lowest number: it alone changes the list of members
 //	newcomer  a server that the arbiter has admitted, and that has not taken anything of the others yet
 //	heir      the member that looks after what a removed region had counted
@@ -29,9 +30,11 @@
 // member. Once it is a member, its Mesh reads each other region: one connection for each of the
 // source's shards, and one goroutine (peer) for each connection.
 //
-//	m, err := regions.Start(regions.Options{Store: s, Peers: map[part.Region]string{1: "b:6379"}})
+//	n, err := regions.Open(regions.Options{Store: s})
 //	…
-//	err = m.Close() // before the store
+//	n.Pull(ctx, &told, args, w) // for each REGION.PULL of a client; told is the connection's
+//	…
+//	err = n.Close() // before the store
 //
 // # The way of a request
 //
@@ -152,9 +155,10 @@
 // Status names the tables that differ. An error changes nothing else: the source is read all the same.
 //
 // POSITIONS is answered by how far the source has taken the logs of the region that asks, with the
-// proofs that this region gave it (store.Positions). A Mesh asks when it starts, and when somebody names
-// an entry that the own log has not got. A region finds out in this way that its directory is an older
-// copy (Store.Examine). A number without a proof changes nothing.
+// proofs that this region gave it (store.Positions). The Mesh of a single server asks when it starts, and
+// when somebody names an entry that the own log has not got. A region finds out in this way that its
+// directory is an older copy (Store.Examine). Such a copy is fenced: it refuses its clients' writes, and
+// the others read it no more. A number without a proof changes nothing.
 //
 // DIGEST is answered by sums over the keys of a range (store.Digest), without keys that expire before
 // time, unix ms. fine is 0 for one sum for each group of 16 slots, and 1 for 64 sums for each group.
