@@ -20,7 +20,7 @@ import (
 const runnerFiles = `backup check check_pages check_views checkpoint clock doc execute export fetch
 	maintain move movein moveload partition proof pull pullwait pullwire rebuild recover regiondigest
 	regiondrop regionflush regionshare regionstate regionstore replica route savepages saving scan
-	snapshot statewire stats store tables take takestate tell writeback`
+	snapshot statewire stats store tables take takestate tell walk writeback`
 
 // fromRunner is what the machine uses of the runner all the same: a row of the table of entries says
 // how another region's entry of its kind is taken.

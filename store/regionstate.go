@@ -2,13 +2,11 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 
-	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
@@ -196,70 +194,29 @@ type foundKey struct {
 // from, in the order of rows, with the parts that they have (asParts), which may be none; whether
 // there are more of them; and what it rests on.
 //
-// Memory has what has changed, and rows the rest. A key that was evicted since its row was read is read
-// again, as it may have been changed and written back meanwhile.
+// A key that was evicted since its row was read is read again, as it may have been changed and
+// written back meanwhile.
 func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64, count int) (keys []foundKey,
 	more bool, here point, err error) {
+	w := walk{p: p, lock: p.lock, from: from, to: position(last+1, 0), after: after,
+		more: func(n int, _, _ uint64) bool { return n <= count }}
 	for {
-		p.lockOrdered(p.lock)
-		life, stamps, flushDue := p.committed.life.Load(), p.hot.evicted, p.flushDue
-		keys = p.unsavedBehind(after, last, from, count+1)
-		p.mu.Unlock()
-		if !flushDue { // else no row counts
-			rows, err := s.rowsBehind(after, last, from, count+1)
-			if err != nil {
-				return nil, false, point{}, err
-			}
-			keys = append(keys, rows...)
+		found, at, err := w.keys()
+		if err != nil {
+			return nil, false, point{}, err
 		}
-		slices.SortStableFunc(keys, func(a, b foundKey) int {
-			return cmp.Or(cmp.Compare(a.pos, b.pos), bytes.Compare(a.key, b.key))
-		})
-		// memory's comes first
-		keys = slices.CompactFunc(keys, func(a, b foundKey) bool { return bytes.Equal(a.key, b.key) })
-		if more = len(keys) > count; more {
-			keys = keys[:count]
+		if more = len(found) > count; more {
+			found = found[:count]
 		}
-		here, err = s.showKeys(p, keys, &stamps)
-		if err != nil || here.life == life {
+		keys = keys[:0]
+		for _, f := range found {
+			keys = append(keys, foundKey{stateKey: stateKey{key: []byte(f.key)}, pos: f.pos, row: f.row})
+		}
+		here, err = s.showKeys(p, keys, &at.evicted)
+		if err != nil || here.life == at.life {
 			return keys, more, here, err
 		}
 	}
-}
-
-// unsavedBehind returns keys that have no row yet. The partition is locked, in order.
-func (p *machine) unsavedBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey) {
-	begin := newCounter(after, from)
-	p.hot.unsaved.ordered.Ascend(unsavedKey{from, begin}, func(k unsavedKey) bool {
-		if len(keys) >= count || k.c.pos >= position(last+1, 0) {
-			return false
-		}
-		if key := k.c.key(); key != string(after) {
-			keys = append(keys, foundKey{stateKey: stateKey{key: []byte(key)}, pos: k.c.pos})
-		}
-		return true
-	})
-	return keys
-}
-
-// rowsBehind returns keys that have rows.
-func (s *Store) rowsBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey, err error) {
-	var bad error
-	err = s.db.Rows(from, position(last+1, 0), func(k persistence.RowKey, value []byte) bool {
-		if k.Position() == from && bytes.Compare(k.Key, after) <= 0 {
-			return true
-		}
-		var r row
-		if r, bad = decodeRow(value); bad != nil {
-			return false
-		}
-		keys = append(keys, foundKey{stateKey: stateKey{key: bytes.Clone(k.Key)}, pos: k.Position(), row: &r})
-		return len(keys) < count
-	})
-	if err == nil {
-		err = bad
-	}
-	return keys, err
 }
 
 // showKeys fills in the parts of keys: what memory has, else those of the row, if it was read when

@@ -317,15 +317,18 @@ func TestStateReadsAgain(t *testing.T) {
 		}
 	}
 	evict()
-	p.lock()
-	stamps := p.hot.evicted
-	p.mu.Unlock()
-	keys, err := a.s.rowsBehind(nil, slots-1, 0, 10)
+	way := walk{p: p, lock: p.lock, to: position(slots, 0),
+		more: func(int, uint64, uint64) bool { return true }}
+	found, at, err := way.keys()
 	must(t, err)
+	var keys []foundKey
+	for _, f := range found {
+		keys = append(keys, foundKey{stateKey: stateKey{key: []byte(f.key)}, pos: f.pos, row: f.row})
+	}
 	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 2})
 	must(t, a.s.Snapshot())
 	evict()
-	_, err = a.s.showKeys(p, keys, &stamps)
+	_, err = a.s.showKeys(p, keys, &at.evicted)
 	must(t, err)
 	if v, _ := keys[0].parts.Value(); len(keys) != 1 || v != 3 {
 		t.Errorf("%d keys, and the value is %d", len(keys), v)

@@ -39,7 +39,7 @@ func (x *execution) cutRecord(op *Op) {
 // TakeBack makes anew the partitions in which it decided what was not committed. All of
 // them, and Follow, are called by one goroutine, in the order of the log.
 //
-// The rules that keep the replicas the same are R1 to R9. Those that are upheld here:
+// The rules that keep the replicas the same are R1 to R10. Those that are upheld here:
 //
 //	R1  what is not committed reaches no view on disk (checkpoint.go)
 //	R3  a section of another node's meets a partition that has decided what is not

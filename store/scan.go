@@ -1,12 +1,9 @@
 package store
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // A cursor has 53 bits, since some clients keep it in a double: the slot, the first 25 bits of a
@@ -84,7 +81,7 @@ func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(ke
 }
 
 // page finds keys of a partition from a cursor on, and the cursor to go on from.
-func (s *Store) page(p *partition, cursor uint64, count int) (found []scanned, next uint64, err error) {
+func (s *Store) page(p *partition, cursor uint64, count int) (found []walked, next uint64, err error) {
 	from, rest := cursor>>restBits<<neighbourBits, int(cursor&maxRest)
 	if rest == 0 {
 		_, end := p.rowRange()
@@ -109,7 +106,7 @@ func (s *Store) page(p *partition, cursor uint64, count int) (found []scanned, n
 
 // stillLive keeps those of the keys found that exist. It returns false if the life in
 // which they were found is over: they may have been taken back.
-func (s *Store) stillLive(p *partition, life uint64, found []scanned) (live []scanned, ok bool, err error) {
+func (s *Store) stillLive(p *partition, life uint64, found []walked) (live []walked, ok bool, err error) {
 	p.lock()
 	wall, _ := s.look()
 	here := p.here()
@@ -130,23 +127,13 @@ func (s *Store) stillLive(p *partition, life uint64, found []scanned) (live []sc
 	return live, true, here.wait() // which keys exist is an answer like any other (G3)
 }
 
-// scanned is a key found by collect.
-type scanned struct {
-	key    string
-	pos    uint64
-	kind   Type
-	expire int64
-}
-
-// collect merges keys without a row and rows, in order of position, from one to another: count
-// keys of each kind, and the neighbours of the last one. If these are a crowd, it takes none of
-// them, and next is their first position. Memory comes first: a key that gets its row meanwhile
-// was found there, and one that has a row keeps it as long as it exists. lock is the partition's.
-func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (found []scanned, next uint64,
+// collect returns keys in the order of rows, from one position to another: count keys that are in
+// memory, as many that have rows, and the neighbours of the last one. If these are a crowd, it takes
+// none of them, and next is their first position. lock is the partition's.
+func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (found []walked, next uint64,
 	err error) {
 	next = to
-	// more reports whether to take a key at a position, behind n others up to last.
-	more := func(n int, last, pos uint64) bool {
+	w := walk{p: p, lock: lock, from: from, to: to, more: func(n int, last, pos uint64) bool {
 		switch {
 		case n < count:
 		case pos >= pastNeighbours(last):
@@ -155,54 +142,11 @@ func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (
 			next = firstNeighbour(pos)
 		}
 		return pos < next
-	}
-	p.lockOrdered(lock)
-	var last uint64
-	p.hot.unsaved.ordered.Ascend(unsavedKey{from, &counter{pos: from}}, func(k unsavedKey) bool {
-		c := k.c
-		if !more(len(found), last, c.pos) {
-			return false
-		}
-		found, last = append(found, scanned{key: c.key(), pos: c.pos, kind: c.kind, expire: c.expire}), c.pos
-		return true
-	})
-	flushDue := p.flushDue
-	p.mu.Unlock()
-	inMemory := make(map[string]bool, len(found))
-	for _, f := range found {
-		inMemory[f.key] = true
-	}
-	var bad error
-	rows, end := 0, next
-	if flushDue {
-		end = from // no row counts
-	}
-	err = s.db.Rows(from, end, func(k persistence.RowKey, value []byte) bool {
-		pos := k.Position()
-		if !more(rows, last, pos) {
-			return false
-		}
-		var r row
-		if r, bad = decodeRow(value); bad != nil {
-			return false
-		}
-		if !inMemory[string(k.Key)] {
-			found = append(found, scanned{key: string(k.Key), pos: pos, kind: r.kind, expire: r.expire})
-		}
-		rows, last = rows+1, pos
-		return true
-	})
-	if err == nil {
-		err = bad
-	}
-	if err != nil {
+	}}
+	if found, _, err = w.keys(); err != nil {
 		return nil, 0, err
 	}
-	found = slices.DeleteFunc(found, func(f scanned) bool { return f.pos >= next })
-	slices.SortFunc(found, func(a, b scanned) int {
-		return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.key, b.key))
-	})
-	return found, next, nil
+	return slices.DeleteFunc(found, func(f walked) bool { return f.pos >= next }), next, nil
 }
 
 // DBSize returns the number of keys, including those that have expired and are not

@@ -163,7 +163,7 @@ func TestScanOverRebuild(t *testing.T) {
 	l.holdBack()
 	var waiting sync.WaitGroup
 	waiting.Go(func() { do(s, Op{Kind: Set, Key: []byte("taken back"), Delta: 1}) })
-	var found []scanned
+	var found []walked
 	for len(found) < 2 {
 		var err error
 		found, _, err = s.collect(p, 0, position(slots, 0), 10, p.lock)
