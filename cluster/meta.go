@@ -360,12 +360,13 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 		})
 	}
 	voters := metaVoters(c, votes, m.isLost)
-	group := &group{raft.ServerID(m.o.ID), m.raft, m.transport, m.o.Timeout, m.ledSince, m.stop}
+	gone := func(id raft.ServerID) bool { return c.Member(string(id)) == nil }
+	group := &group{raft.ServerID(m.o.ID), m.raft, m.transport, m.o.Timeout, m.ledSince, m.stop, gone}
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
 		before := slices.IndexFunc(servers, func(s raft.Server) bool {
-			return s.Address == address && c.Member(string(s.ID)) == nil
+			return s.Address == address && gone(s.ID)
 		})
 		switch {
 		case before >= 0: // Raft takes no two nodes at one address
@@ -382,13 +383,12 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 		}
 	}
 	for _, s := range servers {
-		gone := c.Member(string(s.ID)) == nil
 		switch {
-		case changed || !gone && (s.Suffrage != raft.Voter || slices.Contains(voters, string(s.ID))):
+		case changed || !gone(s.ID) && (s.Suffrage != raft.Voter || slices.Contains(voters, string(s.ID))):
 			continue
 		case string(s.ID) == m.o.ID:
 			return true, m.raft.LeadershipTransfer().Error() // another one does it
-		case gone:
+		case gone(s.ID):
 			err = group.remove(s.ID)
 		default:
 			err = group.demote(s.ID)

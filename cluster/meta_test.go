@@ -451,6 +451,36 @@ func TestMetaVoterIsReplaced(t *testing.T) {
 	})
 }
 
+// TestMetaVoterIsRemoved: a voter that is removed has stopped or stops at once, and another node votes in its
+// place without waiting for it as for one that may come back.
+func TestMetaVoterIsRemoved(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, leads := range []bool{false, true} {
+			g := newMetaGroup(t, 4)
+			leader, voters := g.leader(), g.leader().meta.Status().Voters
+			gone := g.nodes[slices.IndexFunc(g.nodes, func(n *metaNode) bool {
+				return (n == leader) == leads && slices.Contains(voters, n.id)
+			})]
+			if !leads { // it is removed because it is lost
+				gone.stop()
+			}
+			began := time.Now()
+			g.configure(leader, func(c *Configuration) error {
+				c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == gone.id })
+				return nil
+			})
+			gone.stop()
+			await(t, "three others vote, and it is done", func() bool {
+				s := g.leader().meta.Status()
+				return s.Settled && len(s.Voters) == 3 && !slices.Contains(s.Voters, gone.id)
+			})
+			if took := time.Since(began); took > voterSilence*testTimeout/4 {
+				t.Errorf("a voter is removed, which leads: %v. It took %v", leads, took)
+			}
+		}
+	})
+}
+
 // TestMetaVoters: who is to vote.
 func TestMetaVoters(t *testing.T) {
 	for _, tt := range []struct {

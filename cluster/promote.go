@@ -28,6 +28,9 @@ type group struct {
 	timeout   time.Duration // the node timeout
 	ledSince  time.Time
 	stop      <-chan struct{}
+	// gone reports whether a voter is no member any more; nil: none of them is. Nobody waits for it, since
+	// it has stopped, or is about to; among those of which a majority is needed it counts.
+	gone func(raft.ServerID) bool
 }
 
 // promote gives a node a vote, and returns when every voter that answers knows that.
@@ -96,35 +99,41 @@ func (g *group) lag(index uint64, asked time.Time, more, less raft.ServerID) err
 	if g.raft.State() != raft.Leader {
 		return raft.ErrNotLeader
 	}
-	voters := map[raft.ServerID]PeerProgress{}
+	voters := map[raft.ServerID]voter{}
 	progress := g.transport.Progress()
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
 		if s.ID != less && (s.Suffrage == raft.Voter || s.ID == more) {
-			voters[s.ID] = progress[s.ID]
+			voters[s.ID] = voter{progress[s.ID], g.gone != nil && g.gone(s.ID)}
 		}
 	}
 	if more != "" && voters[more].Contact.Before(asked) {
 		return fmt.Errorf("%w: the new node %s", errVotersLag, more)
 	}
-	voters[g.self] = PeerProgress{Index: index, Contact: time.Now()}
+	voters[g.self] = voter{PeerProgress: PeerProgress{Index: index, Contact: time.Now()}}
 	return lagOf(voters, index, asked, g.ledSince, voterSilence*g.timeout)
 }
 
+// voter is what the leader knows of a voter.
+type voter struct {
+	PeerProgress
+	gone bool // see group
+}
+
 // lagOf says which of some voters lacks the log up to an index, or has not answered since a moment;
-// nil: none of those that answer, and those that have it are a majority. A voter answers that was
-// heard, or led by this node, no longer ago than patience.
-func lagOf(voters map[raft.ServerID]PeerProgress, index uint64, asked, ledSince time.Time,
+// nil: none of those that answer, and those that have it are a majority. A voter answers that is not gone and
+// was heard, or led by this node, no longer ago than patience.
+func lagOf(voters map[raft.ServerID]voter, index uint64, asked, ledSince time.Time,
 	patience time.Duration) error {
 	have := 0
-	for id, p := range voters {
-		heard := p.Contact
+	for id, v := range voters {
+		heard := v.Contact
 		if heard.Before(ledSince) {
 			heard = ledSince
 		}
 		switch {
-		case p.Index >= index && !p.Contact.Before(asked):
+		case v.Index >= index && !v.Contact.Before(asked):
 			have++
-		case time.Since(heard) < patience:
+		case !v.gone && time.Since(heard) < patience:
 			return fmt.Errorf("%w: the node %s", errVotersLag, id)
 		}
 	}
@@ -141,7 +150,7 @@ func (n *Node) group() (*group, error) {
 	if !n.leads.Load() {
 		return nil, raft.ErrNotLeader
 	}
-	return &group{raft.ServerID(n.o.ID), n.raft, n.transport, n.o.Timeout, n.back.ledSince, n.stop}, nil
+	return &group{raft.ServerID(n.o.ID), n.raft, n.transport, n.o.Timeout, n.back.ledSince, n.stop, nil}, nil
 }
 
 // AddNonvoter lets a node follow without a vote; Promote gives it one, Remove ends its

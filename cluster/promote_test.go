@@ -15,29 +15,34 @@ func TestVotersLag(t *testing.T) {
 		time.Sleep(time.Hour)
 		const patience = 10 * time.Second
 		now := time.Now()
-		ago := func(d time.Duration, index uint64) PeerProgress {
-			return PeerProgress{Index: index, Contact: now.Add(-d)}
+		ago := func(d time.Duration, index uint64) voter {
+			return voter{PeerProgress: PeerProgress{Index: index, Contact: now.Add(-d)}}
 		}
+		gone := voter{gone: true}
 		for what, tt := range map[string]struct {
-			voters map[raft.ServerID]PeerProgress
+			voters map[raft.ServerID]voter
 			led    time.Duration // for how long this node leads
 			waits  bool
 		}{
-			"all have it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"all have it": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": ago(0, 10)}, time.Hour, false},
-			"one lacks an entry": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one lacks an entry": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": ago(0, 8)}, time.Hour, true},
-			"one has not answered since": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one has not answered since": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": ago(2*time.Second, 9)}, time.Hour, true},
-			"one is silent for long": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one is silent for long": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": ago(patience, 8)}, time.Hour, false},
-			"one was not heard since the start": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one was not heard since the start": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": {}}, time.Hour, false},
-			"one was not heard by a new leader": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one was not heard by a new leader": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(0, 9), "c": {}}, time.Second, true},
-			"half of them have it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"one is gone": {map[raft.ServerID]voter{"a": ago(0, 9),
+				"b": ago(0, 9), "c": gone}, time.Second, false},
+			"half of them have it, and the others are gone": {map[raft.ServerID]voter{"a": ago(0, 9),
+				"b": ago(0, 9), "c": gone, "d": gone}, time.Second, true},
+			"half of them have it": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(patience, 9)}, time.Hour, true},
-			"a minority has it": {map[raft.ServerID]PeerProgress{"a": ago(0, 9),
+			"a minority has it": {map[raft.ServerID]voter{"a": ago(0, 9),
 				"b": ago(patience, 8), "c": ago(patience, 8)}, time.Hour, true},
 		} {
 			err := lagOf(tt.voters, 9, now.Add(-time.Second), now.Add(-tt.led), patience)
