@@ -14,6 +14,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // A region that answers is drained before it is removed: it refuses writes until the others have
@@ -178,14 +179,20 @@ func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err
 	if err != nil {
 		return 0, err
 	}
+	return lacks(&st, by, name, d.leave[name].Number, ends)
+}
+
+// lacks is behind, of a region that says st of itself.
+func lacks(st *regions.NodeStatus, by, name string, number part.Region, ends map[uint16]uint64) (lag uint64,
+	err error) {
 	// what the leaving one knows of another removed one, nobody else may know yet
 	for _, r := range st.Removals {
 		if !r.Done {
 			return 0, fmt.Errorf("%s was removed before, and %s: %s", r.Name, by, r.State)
 		}
 	}
-	p := peer(&st, name)
-	if p == nil || p.Number != d.leave[name].Number || !p.Connected || p.Paused || p.Failing {
+	p := peer(st, name)
+	if p == nil || p.Number != number || !p.Connected || p.Paused || p.Failing {
 		return 0, fmt.Errorf("%s does not read %s", by, name)
 	}
 	if len(ends) != p.Partitions {
