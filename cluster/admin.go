@@ -40,7 +40,7 @@ type Admin struct {
 	// Version is the program's.
 	Version string
 	// Behind returns for how long a member that is a replica has not had all that was committed.
-	// nil: it is none.
+	// nil: the member is no replica.
 	Behind func() time.Duration
 	// Digests returns hashes of the settings and of the users that should be equal on all
 	// nodes.
@@ -220,7 +220,7 @@ func (a *Admin) begin(r InitRequest) error {
 		return fmt.Errorf("it has what the backup %s holds, of one shard of several: fbfkv cluster "+
 			"restore goes on with it", is.Restored)
 	}
-	// What has moved between shards has noted versions, which must not come again.
+	// Partitions that moved between shards noted versions, which must not come again.
 	c := Configuration{Version: is.After + 1, Cluster: r.Cluster, Format: self.Level,
 		Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
 	_, seen, err := a.Store.TablesVersion()
@@ -302,8 +302,8 @@ func NewID() string {
 }
 
 // admit adds a node to the configuration, in the shard that it names; the first one of a shard
-// begins that, with a vote. A shard that does not exist is made, without partitions. What is said
-// of a node that is there is brought up to date.
+// begins that, with a vote. A shard that does not exist is made, without partitions. For a node
+// that is there already, admit updates its entry.
 func (a *Admin) admit(ctx context.Context, m Member) error {
 	return a.configure(ctx, func(c *Configuration) error {
 		m.Voter = false

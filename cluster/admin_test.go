@@ -119,7 +119,7 @@ func TestRemovedByItsShard(t *testing.T) {
 	})
 }
 
-// TestAdminRefuses: requests that are none, and what a node cannot do.
+// TestAdminRefuses: malformed requests, and requests that a node cannot serve.
 func TestAdminRefuses(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
@@ -158,7 +158,7 @@ func encoded(v any) string {
 	return string(b)
 }
 
-// FuzzAdmin sends any request to a node that is no member.
+// FuzzAdmin sends any request to a node without a cluster.
 func FuzzAdmin(f *testing.F) {
 	d, err := OpenDirectory(vfs.NewMem(), "d")
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// An arrival is a partition that comes to this node's shard (move.go), as this node has it. What it
-// has received lies on its disk and goes on with what follows, whatever connection breaks and
-// whichever node leads: the adoption may be in the log already, for which a majority of the
-// replicas was counted that had everything. A node gives up what it has only if that cannot be
-// continued, and the leader of its shard says that no adoption has come (anew).
+// An arrival is a partition that comes to this node's shard (move.go), as this node has it. The
+// received part lies on the node's disk, and the transfer continues behind it, no matter which
+// connection breaks or which node leads: the adoption may be in the log already, for which a
+// majority of the replicas was counted that had everything. A node gives up what it has only if
+// that cannot be continued, and the leader of its shard says that no adoption has come (anew).
 type arrival struct {
 	m      *Mover
 	move   Move
@@ -61,7 +61,7 @@ func (m *Mover) newArrival(move Move) *arrival {
 }
 
 // run takes part in the move until the configuration says that it is over. If the partition has
-// arrived, what was received stays until the adoption is redone here, too.
+// arrived, the received part stays until this node has redone the adoption as well.
 func (a *arrival) run() {
 	defer a.cancel()
 	said, last := "", time.Now()
@@ -449,7 +449,7 @@ func (a *arrival) adopt(to, last uint64) error {
 	return nil
 }
 
-// report logs how long it took. What an earlier leader or process has done is not known.
+// report logs how long it took. The work of an earlier leader or process is not known.
 func (a *arrival) report() {
 	ms := func(from, to time.Time) int64 {
 		if from.IsZero() || to.IsZero() {

@@ -133,8 +133,8 @@ func TestAdoptionIsNotReceived(t *testing.T) {
 }
 
 // TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another
-// yet, applies nothing, and is stopped and started again. What it has on disk says nothing of the
-// adoption: it takes the files then, and is well.
+// yet, applies nothing, and is stopped and started again. Its disk holds no trace of the adoption:
+// it takes the files then, and is well.
 func TestAdoptionIsNotReceivedYet(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
@@ -275,8 +275,8 @@ func TestPartitionArrives(t *testing.T) {
 	})
 }
 
-// TestPartitionComesBackAtOnce: a partition that came once, and went, is to come back before it was
-// deleted. What is left of it is not taken for it: it is deleted, and the partition comes.
+// TestPartitionComesBackAtOnce: a partition that came once, and went, comes back before it was
+// deleted. The remains are not taken for the partition: it is deleted, and the partition comes.
 func TestPartitionComesBackAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -311,8 +311,8 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 	})
 }
 
-// TestReceivedIsKept: what a node of the target has received it keeps when the connection breaks,
-// over a start of the source's leader and of its own, and goes on with what follows.
+// TestReceivedIsKept: a node of the target keeps the received part when the connection breaks, and
+// when the source's leader or the node itself restarts. The transfer continues behind that part.
 func TestReceivedIsKept(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)
@@ -363,7 +363,8 @@ func TestReceivedIsKept(t *testing.T) {
 			t.Errorf("it has fetched %d bytes, and has entries to %d of %d", x.bytes, x.in.Last(), before)
 		}
 
-		// What cannot be continued goes if the leader of the shard, which is this node, has not adopted it.
+		// An arrival that cannot continue goes if the leader of the shard, which is this node, has
+		// not adopted it.
 		await(t, "it is given up", func() bool { return x.anew(0) == nil })
 		if received, err := to.node.st.Received(3); err != nil || received != 0 {
 			t.Errorf("what cannot be continued is there: %v", err)
@@ -372,7 +373,8 @@ func TestReceivedIsKept(t *testing.T) {
 	})
 }
 
-// TestMajorityHasIt: a replica counts only if it has all of the partition that is to be adopted.
+// TestMajorityHasIt: a replica counts only if it has the whole partition that the leader wants to
+// adopt.
 func TestMajorityHasIt(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, nodes := newTableShards(t)

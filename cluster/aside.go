@@ -11,8 +11,8 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// A node stands aside if its cluster must not go by what it has: it takes part in nothing any more,
-// and stays there to say so.
+// A node stands aside if its cluster must not rely on its data: it takes part in nothing any more,
+// and keeps running only to say so.
 
 // errOlder is why a node stands aside whose directory went back in time.
 var errOlder = errors.New("this node's directory is older than one it ran with before: it lacks " +
@@ -259,7 +259,7 @@ func (n *Node) tellPasts(last *told) {
 	}
 	c := command{kind: commandPasts, body: body}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, witnessPeriod/10)
-	// else it is tried again, by the next leader if this one is none
+	// else it is tried again, by the next leader if this node lost the lead
 	if n.await(context.Background(), future.Error) == nil {
 		*last = told{future.Index(), pasts}
 	}

@@ -46,7 +46,7 @@ type (
 	}
 )
 
-// Limits of what is sent.
+// Limits of the messages.
 const (
 	maxManifest = 32 << 20
 	maxFileName = 128

@@ -148,7 +148,8 @@ func (c *brokenConn) Read(b []byte) (int, error) {
 }
 
 // TestFetch: a node fetches all files although each connection breaks at a random place, and
-// some change a byte on the way. What came is not sent again, and nothing is taken that is not what was sent.
+// some change a byte on the way. No byte that arrived is sent again, and no changed byte is
+// accepted.
 func TestFetch(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -241,7 +242,7 @@ func TestFetchCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			if done = left == nil; done {
-				// What fetch returned for is durable.
+				// Once fetch has returned, the files are durable.
 				left = crashtest.Left(mem, percent, rng)
 				checkFetched(t, left, "d/incoming", files)
 				continue
@@ -254,7 +255,7 @@ func TestFetchCrash(t *testing.T) {
 	}
 }
 
-// hostile answers questions with what it is given.
+// hostile answers questions with the manifest m and the function read.
 func hostile(m []byte, read func(q wire.ReadAsk) []byte) func(context.Context) (net.Conn, error) {
 	var s wire.Server
 	s.Handle(verbManifest, wire.Answer(0, func(*wire.Call, manifestAsk) (any, []byte, error) {
@@ -359,7 +360,7 @@ func (a asking) read(q wire.ReadAsk) ([]byte, error) {
 	return a.Do(wire.Ask{Verb: wire.VerbRead, Ask: q, Limit: 2 * wire.MaxRead, Within: time.Minute})
 }
 
-// TestServerQuestions: a node answers no question for what is not of its cut.
+// TestServerQuestions: a node answers no question about files outside its cut.
 func TestServerQuestions(t *testing.T) {
 	s := newCutSource(t, someFiles())
 	for _, q := range []wire.ReadAsk{

@@ -32,9 +32,10 @@ type fetcher struct {
 // fetcherOptions configure a fetcher. All but the times are required.
 type fetcherOptions struct {
 	fs vfs.FS
-	// dir is where the files are collected. What a broken transfer has left there is used.
+	// dir is the directory that collects the files. The remains of a broken transfer there are
+	// used.
 	dir string
-	// dial connects to the node that is to be asked, the leader.
+	// dial connects to the source of the files, the leader.
 	dial func(ctx context.Context) (net.Conn, error)
 	// last is the index and the term of the last entry of this node's log.
 	last func() (index, term uint64)

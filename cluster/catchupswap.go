@@ -28,16 +28,16 @@ const (
 // whom it voted for is true whatever its log holds.
 type swap struct {
 	Step string `json:"step"`
-	// Term is that of the last entry of the log that is fetched. The node's own becomes no
-	// lower: nobody leads in a term before that of an entry of its log.
+	// Term is the term of the last entry of the fetched log. The node's own term becomes no lower:
+	// no node leads in a term before the term of an entry of its log.
 	Term uint64 `json:"term"`
 	// Snapshot is the manifest's.
 	Snapshot *raft.SnapshotMeta `json:"snapshot,omitempty"`
-	// Counts are those of the node's transfers, which go on when it starts anew.
+	// Counts counts the node's transfers, across its restarts.
 	Counts TransferCounts `json:"counts"`
 }
 
-// begin notes that the swap is to be done. finishSwap does it.
+// begin notes the swap, for finishSwap to do.
 func (w swap) begin(stable *Stable) error {
 	w.Step = stepErase
 	return w.note(stable)
@@ -51,8 +51,8 @@ func (w swap) note(stable *Stable) error {
 	return stable.Set([]byte(swapValue), b)
 }
 
-// finishSwap does what begin has noted, before the data directory is opened. After an error,
-// or a crash, it is to be called again, and nothing else may use the directory.
+// finishSwap does what begin has noted, before the data directory is opened. After an error or a
+// crash it must be called again, and until then nothing else may use the directory.
 func finishSwap(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) (c TransferCounts, err error) {
 	b, err := stable.Get([]byte(swapValue))
 	if err != nil || len(b) == 0 {

@@ -20,8 +20,8 @@ import (
 
 // FormatLevel is the newest level of entries, files and configurations that this program
 // reads. A cluster is at a level that the programs of all its members read (Configuration.Format), and
-// rises when the last of them has been upgraded (Meta). What level n has and level n-1 does not,
-// a field of the configuration too, is written only by a cluster that is at level n.
+// rises when the last of them has been upgraded (Meta). Anything that is new at level n, also a
+// field of the configuration, is written only by a cluster at level n.
 const FormatLevel = 1
 
 // Limits of a configuration.
@@ -65,9 +65,9 @@ type Configuration struct {
 	Moves []Move `json:"moves,omitempty"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
-	// Tables are those of all shards.
+	// Tables are the tables, the same in all shards.
 	Tables Tables `json:"tables"`
-	// Regions are those of which the cluster is one; nil: it is no region.
+	// Regions is the group of regions to which the cluster belongs; nil: it is no region.
 	Regions *store.RegionSet `json:"regions,omitempty"`
 }
 
@@ -307,7 +307,7 @@ func (c *Configuration) rise(level int) {
 	c.Format = max(c.Format, level)
 }
 
-// Public returns the configuration without what clients must not learn.
+// Public returns the configuration without the seed, which clients must not learn.
 func (c Configuration) Public() Configuration {
 	c.Seed = Seed{}
 	return c
@@ -562,8 +562,8 @@ func validHost(s string) bool {
 	return validName(s)
 }
 
-// validName reports whether s can be a host's name. Nothing in it separates the fields
-// of a reply such as that of CLUSTER NODES.
+// validName reports whether s can be a host's name. A valid name contains no separator of fields in
+// a reply like CLUSTER NODES.
 func validName(s string) bool {
 	return s != "" && len(s) <= maxHost && s[0] != '-' && s[0] != '.' &&
 		strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-._") == ""

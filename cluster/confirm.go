@@ -154,8 +154,8 @@ func (c *Confirmer) advance() {
 	}
 }
 
-// proved reports whether a majority of the voters has answered as a round needs it. The
-// present term is that of the round.
+// proved reports whether a majority of the voters has answered as a round needs it. The present
+// term is the round's term.
 func (c *Confirmer) proved(r *round) bool {
 	voters, count := c.voters(), 0
 	for _, id := range voters {

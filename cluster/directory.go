@@ -65,9 +65,8 @@ type membership struct {
 	Restored string `json:"restored,omitempty"`
 	Shard    string `json:"shard,omitempty"`
 	After    uint64 `json:"after,omitempty"`
-	// Pending is what must be done before the store is opened: pendingErase, and then
-	// pendingAdopt if From is a directory that takes the place of what was erased; or
-	// pendingFound.
+	// Pending is the step that must be done before the store is opened: pendingErase, and then
+	// pendingAdopt if From is a directory that takes the place of the erased one; or pendingFound.
 	Pending string `json:"pending,omitempty"`
 	From    string `json:"from,omitempty"`
 }
@@ -89,7 +88,8 @@ func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
 	return openDirectory(fsys, path, false)
 }
 
-// openDirectory opens a directory that was recovered, too, if it is to be recovered again.
+// openDirectory opens the directory at path; one that was recovered only if recovers says that it
+// is recovered again.
 func openDirectory(fsys vfs.FS, path string, recovers bool) (*Directory, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -250,8 +250,9 @@ func (d *Directory) Learn(c Configuration) error {
 	return d.change(func(m *membership) { m.Configuration, m.Founder = b, false })
 }
 
-// become makes the node a member from the next start on, with an empty store if erase is
-// true, or else with what it has, behind which its shard begins: of a cluster that it founds, or else joins.
+// become makes the node a member from the next start on: of a cluster that it founds if founder is
+// true, or else joins. It starts with an empty store if erase is true, or else with its present
+// data, behind which the log of its shard begins.
 func (d *Directory) become(c Configuration, founder, erase bool) error {
 	b, err := c.Encode()
 	if err != nil {

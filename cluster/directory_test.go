@@ -47,8 +47,8 @@ func put(t *testing.T, s *store.Store, key string) {
 }
 
 // TestDirectoryIsInterrupted makes a node a member, which erases its store, and stops it at
-// every file operation: by losing power, with what was not fsynced. The node is what it was,
-// or what it was to become, and its store can be opened as that.
+// every file operation: by losing power, with the data that was not fsynced. Then the node is in
+// its old state or in the new one, and its store opens in that state.
 func TestDirectoryIsInterrupted(t *testing.T) {
 	for n, stopped := 1, true; stopped; n += raced.Step {
 		mem, left := vfs.NewCrashableMem(), (*vfs.MemFS)(nil)

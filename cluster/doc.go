@@ -6,9 +6,10 @@
 //
 // Each node is in two Raft groups. That of its shard (Node) is fast, and its log is the op log. The
 // meta group (Meta) has all nodes of the cluster, three or five of which vote, and the
-// Configuration for its state: which nodes and shards there are, and who has which partitions. Any
-// node changes it, by whoever leads the group; all learn it. Shards work on without it. Who leads a
-// shard is not in the configuration: its leader tells the nodes of the others (Leaders).
+// Configuration for its state: the nodes, the shards, and which shard has which partitions. Any
+// node changes it, through the leader of the group; all learn it. Shards work on without it. The
+// leaders of the shards are not in the configuration: each tells the nodes of the other shards
+// itself (Leaders).
 //
 //	Execute ── decides, under locks ──► Log.Append ──► queue ──► propose ──► Raft ──► LogStore
 //	   ▲                                                                       │      (op log, fsync)

@@ -14,7 +14,7 @@ import (
 )
 
 // machine is the state machine that Raft drives: the store behind a Node. Raft calls it
-// from one goroutine, with what is committed, in order.
+// from one goroutine, with the committed entries, in order.
 type machine struct{ n *Node }
 
 // Apply takes in a committed command.
@@ -39,8 +39,8 @@ func (m machine) Apply(l *raft.Log) any {
 func (n *Node) apply(l *raft.Log, c *command) error {
 	known := l.Index <= n.redone // Open has redone it
 	// It is committed: said before anybody can derive a view from it, which the next start
-	// must reach (R5). What needs a partition that this node may not have received is said only
-	// once it has been redone: the next start could not redo it either.
+	// must reach (R5). An entry that needs a partition which this node may not have received is
+	// announced only once it has been redone: the next start could not redo it either.
 	counts := c.countsIn(l.Term, n.reign)
 	follows := counts && !known && !n.log.isOurs(c)
 	adopts := follows && store.Adopts(c.body)

@@ -10,9 +10,9 @@ import (
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
-// Leader is who leads a shard, as its leader itself tells all nodes of other shards. It is no
-// part of the configuration: a node that has not heard of a new leader sends clients to
-// the former one, which sends them on. Of two, the one with the higher term counts.
+// Leader is the leader of a shard, as it tells all nodes of other shards itself. It is no part of
+// the configuration: a node that does not know a new leader yet sends clients to the former one,
+// which sends them on. Of two, the one with the higher term counts.
 type Leader struct {
 	// Shard and Node are ids.
 	Shard string `json:"shard"`

@@ -29,8 +29,8 @@ func (n *metaNode) upgrade(level int) {
 
 // TestLevelRises upgrades one node after the other. The cluster is at the new level when every
 // program reads it, and not before; each node's log says so. An older program is refused from then
-// on: one that dials with a member's directory, one that has not heard of the level and is dialed,
-// and one that is to be admitted.
+// on: one that dials with a member's directory, one that does not know the level and is dialed, and
+// one that asks to be admitted.
 func TestLevelRises(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g := newMetaGroup(t, 3)

@@ -190,7 +190,7 @@ func (l *load) finish() {
 // awaitApplied waits until a node has applied what the leader has.
 func (l *load) awaitApplied(n, leader *Node) {
 	l.s.t.Helper()
-	want := leader.Status().Committed // its own applied index may lag behind what it has answered
+	want := leader.Status().Committed // its own applied index may lag behind its answers
 	for end := time.Now().Add(2 * time.Minute); n.Status().Applied < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.s.t.Fatalf("a node has applied %d of %d", n.Status().Applied, want)

@@ -19,12 +19,12 @@ type LogStore struct {
 	// stored; they are taken whatever comes out. Its error keeps the entries from being stored.
 	// nil: none are.
 	Reserved func(logs []*raft.Log) (int64, error)
-	// Settle is called before the log changes, and if it fails the log does not. nil: nothing
-	// is to be done then.
+	// Settle is called before the log changes, and if it fails the log does not. nil: nothing needs
+	// to be done then.
 	Settle func() error
 	// Failed is told of an error after which the log is not what Raft takes it for, so
-	// that the process must end (R8). It may be told more than once. A full disk is none,
-	// while nothing has changed.
+	// that the process must end (R8). It may be called more than once. A full disk is no such
+	// error, as long as nothing has changed.
 	Failed func(error)
 	// Lost is told of entries that Raft wants to delete because the leader has others in their
 	// place, though they were committed. nil: that is an error as any other.

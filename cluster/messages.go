@@ -37,8 +37,8 @@ const (
 	VerbForget = "forget"
 	// VerbBackups takes a RestoreRequest and answers with the Backups that the node finds there.
 	VerbBackups = "backups"
-	// VerbRestore takes a RestoreRequest: a node that is no member and has no data takes
-	// what a backup holds.
+	// VerbRestore takes a RestoreRequest: a node without a cluster and without data takes the data
+	// of a backup.
 	VerbRestore = "restore"
 )
 
@@ -56,7 +56,7 @@ type Info struct {
 	// Pristine: the directory holds nothing that could be lost.
 	Pristine   bool `json:"pristine"`
 	Partitions int  `json:"partitions"`
-	// Cluster is the id of the cluster whose member the node is; "" if it is none.
+	// Cluster is the id of the cluster whose member the node is; "" if it is no member.
 	Cluster string `json:"cluster"`
 	// Restored is the backup that the directory was made from by VerbRestore; "" if it was
 	// not, or if the node has joined a cluster since. Tables are what a backup of one of several shards has.
@@ -67,7 +67,7 @@ type Info struct {
 	Settings string `json:"settings"`
 	Users    string `json:"users"`
 
-	// Configuration, without the seed, and State are those of a member.
+	// Configuration, without the seed, and State are set by a member only.
 	Configuration *Configuration `json:"configuration,omitempty"`
 	State         *State         `json:"state,omitempty"`
 	// Meta is what a member knows of the meta group.

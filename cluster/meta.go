@@ -165,7 +165,8 @@ func beginGroup(c *raft.Config, logs raft.LogStore, stable *Stable, t *Transport
 	return raft.BootstrapCluster(c, logs, stable, stable, t, only)
 }
 
-// Configuration returns the newest that this node knows; its version is 0 if that is none.
+// Configuration returns the newest configuration that this node knows; its version is 0 if the node
+// knows none.
 func (m *Meta) Configuration() Configuration { return *m.config.Load() }
 
 // Changed is closed when Configuration returns another one.

@@ -103,7 +103,7 @@ func (m *Meta) ask(ctx context.Context, a wire.Ask, own func() ([]byte, error)) 
 	return m.o.Net.Ask(ctx, string(id), string(address), a)
 }
 
-// What the leader of the meta group is asked.
+// Questions to the leader of the meta group.
 const (
 	verbChange = "change" // to have the configuration that comes along committed
 	verbNewest = "newest" // for the configuration in which all that is committed by now has been taken in

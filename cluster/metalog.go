@@ -105,8 +105,8 @@ func (l *metaLog) GetLog(index uint64, log *raft.Log) error {
 // StoreLog stores an entry, as StoreLogs does.
 func (l *metaLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs stores entries durably. What is there may end before the first of them: a snapshot has what is
-// between, and takes the place of all.
+// StoreLogs stores entries durably. The stored entries may end before the first of them: a snapshot
+// then covers the gap, and takes the place of all stored entries.
 func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

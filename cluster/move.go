@@ -16,8 +16,8 @@ import (
 // configuration says which one moves from where to where; nobody else needs to remember anything, so
 // that any node may be lost at any time, or the command that has asked for it:
 //
-//	each node of the target    fetches the partition's file from the source's leader, and then what that
-//	                           commits, again and again (arrival.go). What it has it keeps until the
+//	each node of the target    fetches the partition's file from the source's leader, and then that leader's
+//	                           new commits, again and again (arrival.go). It keeps all of it until the
 //	                           adoption has made use of it: others count on it
 //	the target's leader        once it and a majority of its replicas are near the end, asks the source's
 //	                           leader to hand over, which is that shard's last entry for the partition;
@@ -30,17 +30,18 @@ import (
 //	                           leader finds in its log that it is held
 //
 // From the hand-over on nobody is answered in the source, and from the adoption on nobody in the
-// target: clients are held until the configuration says which of the two has the partition. That is
-// decided there only, by what comes first: that it has arrived (Configuration.arrived), or that it
-// stays (Configuration.stay), which an operator may ask for when one of the shards is lost for
-// ever. The other one finds no move any more, and changes nothing. So a move can be taken back
-// until the configuration says that the partition has arrived, also when it was handed over, and
-// whether it was adopted or not: that adoption counts for nothing.
+// target: clients are held until the configuration says which of the two has the partition. Only
+// the configuration decides that, by the change that comes first: the partition has arrived
+// (Configuration.arrived), or it stays (Configuration.stay). An operator may ask for the latter
+// when one of the shards is lost for ever. The other one finds no move any more, and changes
+// nothing. So a move can be taken back until the configuration says that the partition has arrived,
+// also when it was handed over, and whether it was adopted or not: that adoption counts for
+// nothing.
 //
-// Four rules keep who is late from harm. A partition is held under the number of its move, the
+// Four rules keep late nodes from doing harm. A partition is held under the number of its move, the
 // version of the configuration that noted it (Move.Epoch): so a leader that knows only an older
-// configuration neither serves nor deletes what is held, in either shard. What is held for an
-// earlier move than the present one is over: what was adopted for a move that was taken back is
+// configuration neither serves nor deletes a held partition, in either shard. A hold for an earlier
+// move than the present one is over: a partition that was adopted for a move that was taken back is
 // deleted, and comes anew. And the source hands over only for the move that it knows itself, under
 // its number, so that the end of an earlier one releases nothing. And a shard holds a partition
 // under no number that is lower than one before: when all nodes have just started, both leaders may
@@ -51,7 +52,7 @@ const (
 	movePiece    = 1 << 20
 	moveLog      = 4 << 30              // bytes of the op log that are kept for a move
 	moveNear     = 1000                 // entries that the target may lack when the source hands over
-	movePause    = 5 * time.Millisecond // between two questions for what follows
+	movePause    = 5 * time.Millisecond // between two questions for the records that follow
 	moveRetry    = 200 * time.Millisecond
 	movePeerTime = time.Second // for another replica to say how far it is
 	// for the last of the target's replicas, once a majority has everything
@@ -90,7 +91,7 @@ type Mover struct {
 	outgoing  map[uint16]*outgoing
 }
 
-// StartMover begins to move what is to be moved.
+// StartMover starts the moves of the configuration that concern this node.
 func StartMover(o MoverOptions) *Mover {
 	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), again: make(chan struct{}, 1),
 		following: map[string]*arrival{}, outgoing: map[uint16]*outgoing{}}

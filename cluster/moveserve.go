@@ -20,8 +20,8 @@ type (
 		Behind uint64 `json:"behind,omitempty"`
 		// Move is the epoch of the move, of a hand-over.
 		Move uint64 `json:"move,omitempty"`
-		// Version is that of the configuration by which the partition is not to come any more, of
-		// received; 0: it is.
+		// In the answer to received, Version is the version of the configuration that no longer
+		// lets the partition come; 0: it still comes.
 		Version uint64 `json:"version,omitempty"`
 	}
 	moveAnswer struct {
@@ -57,7 +57,7 @@ type outgoing struct {
 // errAnew: the log does not reach back to what the other node has received.
 var errAnew = &wire.Refusal{Code: "anew", Text: "it must begin anew"}
 
-// drop is forget, of what is not locked.
+// drop locks out, and does the same as forget.
 func (m *Mover) drop(out *outgoing) {
 	out.mu.Lock()
 	defer out.mu.Unlock()
@@ -241,6 +241,6 @@ func (m *Mover) tail(q moveAsk, call *wire.Call) (a moveAnswer, b []byte, err er
 	return a, b, err
 }
 
-// validMovedName reports whether a name is that of a file of a partition that moves: it leads to no other
-// directory.
+// validMovedName reports whether name can name a file of a partition that moves: it leads to no
+// other directory.
 func validMovedName(name string) bool { return validFileName("snapshots/" + name) }

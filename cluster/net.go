@@ -438,8 +438,8 @@ const (
 	maxSaid       = 256
 )
 
-// isNew reports whether a reason is to be logged for a peer. While too many are
-// remembered, none is. Reasons that begin alike are one: some end with the time of day.
+// isNew reports whether a reason has not been logged for a peer yet. While too many are remembered,
+// none is logged. Reasons that begin alike are one: some end with the time of day.
 func (r *refusals) isNew(peer, reason string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

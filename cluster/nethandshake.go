@@ -233,7 +233,8 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 	return peer, nil
 }
 
-// saidOfThis is what this node logs when another one refuses it for what it is; "": what the code says.
+// saidOfThis returns this node's log message for a refusal by another node that concerns this node
+// itself; "": the text of the code.
 func saidOfThis(code answer) string {
 	switch code {
 	case olderDirectory:

@@ -306,8 +306,8 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 	return request, nil
 }
 
-// decodeResponse reads the answer to a request into one of the library's responses. An
-// answer that is an error comes back as one that is no errMessage.
+// decodeResponse reads the answer to a request into one of the library's responses. An error that
+// the peer answered is returned as an error other than errMessage.
 func decodeResponse(kind byte, body []byte, into any) (err error) {
 	d := decoder{b: body}
 	if kind == failure {

@@ -53,7 +53,7 @@ func exampleResponses() []any {
 	}
 }
 
-// TestMessages sends every field of every message, and every prefix of it, too.
+// TestMessages sends every field of every message, and every prefix of each message.
 func TestMessages(t *testing.T) {
 	for _, want := range exampleRequests() {
 		sent, err := encodeRequest(nil, want)
@@ -226,7 +226,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// bytesConn is a connection on which somebody has sent bytes, and who reads nothing.
+// bytesConn is a connection whose other end has sent bytes, and reads nothing.
 type bytesConn struct {
 	net.Conn // nil: a handshake needs no more
 	in       *bytes.Reader

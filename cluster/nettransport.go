@@ -20,7 +20,7 @@ const (
 	messageTimeout  = 30 * time.Second // for the rest of a request that has begun, and to write its answer
 	snapshotTimeout = 30 * time.Second // for a snapshot to be sent and installed, at least
 	idleTimeout     = 2 * time.Minute  // for the next request on a connection
-	keepBuffer      = 4 << 20          // bytes of a connection's buffer for what it writes
+	keepBuffer      = 4 << 20          // bytes of a connection's write buffer
 )
 
 // Transport carries Raft's messages over a Net. It reaches a peer only if the node with
@@ -189,9 +189,9 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 	}
 }
 
-// awaitFiles waits until a peer, which fetches files in the place of a snapshot, is to be asked
-// again. false: this node has nothing for it any more. Raft would wait longer each time, up to 10 s, and
-// the peer, with all the files, as long for the entries behind them.
+// awaitFiles waits until it is time to ask a peer again that fetches files in the place of a
+// snapshot. false: this node has nothing for it any more. Raft would wait longer each time, up to
+// 10 s, and the peer, with all the files, as long for the entries behind them.
 func (t *Transport) awaitFiles(p peer, term uint64) bool {
 	select {
 	case <-time.After(filesPeriod):

@@ -38,8 +38,9 @@ type Options struct {
 	// First returns the id of the node that is meant to lead the shard, "" if there is none; nil: there
 	// never is.
 	First func() string
-	// Restart is called when the node has fetched what it lacks: it is to be closed and
-	// started again. From a goroutine that Close waits for. nil: it does not catch up.
+	// Restart is called when the node has fetched the files that it lacked: the caller must close
+	// the node and start it again. From a goroutine that Close waits for. nil: it does not catch
+	// up.
 	Restart func()
 	// Found: the node begins its shard, unless it has done so already.
 	Found bool
@@ -92,7 +93,7 @@ type Node struct {
 	log       *Log
 	st        *store.Store
 	redone    uint64      // the index up to which Open has redone the log
-	reign     oplog.Reign // the latest that has begun, as of what was applied (R2); FSM's goroutine
+	reign     oplog.Reign // the latest that has begun by the applied entries (R2); FSM's goroutine
 
 	leading longlock.Mutex // held while it begins or ends
 	leads   atomic.Bool

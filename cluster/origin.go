@@ -21,7 +21,8 @@ import (
 
 // Origin is what a backup says of the shard that it is of.
 type Origin struct {
-	// Cluster, Version, Format and Partitions are those of the configuration when it was made.
+	// Cluster, Version, Format and Partitions come from the configuration at the time of the
+	// backup.
 	Cluster    string `json:"cluster"`
 	Version    uint64 `json:"version"`
 	Format     int    `json:"format"`
@@ -81,8 +82,8 @@ func decodeOrigin(b []byte) (*Origin, error) {
 var errMoved = errors.New("partitions of the shard have moved during the backup: try again when status " +
 	"shows no moves")
 
-// Describe is what store.DescribeBackups needs to say of which shard this member's backups are.
-// Moves that the node has not heard of yet are asked for, if that is possible.
+// Describe returns the function that store.DescribeBackups needs to name the shard of this member's
+// backups. It asks for moves that the node does not know yet, if that is possible.
 func (a *Admin) Describe() func() ([]byte, error) {
 	before, _ := a.configuration()
 	self := before.Member(a.Node.o.ID)

@@ -12,7 +12,7 @@ import (
 
 var shardA, shardB = strings.Repeat("a", 40), strings.Repeat("b", 40)
 
-// backupsOf are those of two shards with eight partitions each.
+// backupsOf returns backups of two shards with eight partitions each.
 func backupsOf() (all []Backup) {
 	shards := []Shard{{ID: shardA, Epoch: 1, Partitions: []Range{{0, 7}}}, {ID: shardB, Epoch: 1,
 		Partitions: []Range{{8, 15}}}}

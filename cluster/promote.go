@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// This file changes who votes in a Raft group. A voter that has not heard of a new one refuses it
+// This file changes who votes in a Raft group. A voter that does not know of a new one refuses it
 // its vote. Were the leader lost then, two healthy voters of three could elect nobody until it
 // returned. So the voters have the log first, a promotion is done once they have it, and the next
 // change of the voters waits for that (R9).

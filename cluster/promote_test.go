@@ -53,7 +53,7 @@ func TestVotersLag(t *testing.T) {
 	})
 }
 
-// TestPromotionIsKnown: a voter whose disk hangs has not heard of a new voter, so that the
+// TestPromotionIsKnown: a voter whose disk hangs does not know of a new voter, so that the
 // promotion is not done, and no voter goes. Once it is done, the leader may be lost at once: the
 // two others elect one of them.
 func TestPromotionIsKnown(t *testing.T) {

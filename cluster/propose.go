@@ -25,9 +25,9 @@ const (
 	maxCuts = 1024
 )
 
-// Log is the replicated log as the store needs it ([store.Log]): what is appended is
-// proposed to Raft, and committed once a majority of the replicas has it on disk. What is read
-// is this node's own op log.
+// Log is the replicated log as the store needs it ([store.Log]): an appended record is proposed to
+// Raft, and committed once a majority of the replicas has it on disk. Reads are served from this
+// node's own op log.
 //
 // A record's place is its number in the order of decisions. Records from one on are cut if a
 // new leader begins before they are committed.
@@ -48,7 +48,7 @@ type Log struct {
 	cuts     []span      // of places, ascending
 	queue    []proposal
 	flying   []proposal        // entries, in the order of their numbers
-	dropped  map[uint16]uint64 // the first sequence, by partition, of what was cut and is still in the state
+	dropped  map[uint16]uint64 // by partition, the first sequence that was cut and is still in the state
 	number   uint64            // of the last entry
 	lost     time.Time         // since when this node does not decide while something is undecided
 	closed   error
@@ -107,8 +107,8 @@ func (l *Log) leads() oplog.Reign {
 }
 
 // Append queues a record, which is proposed once somebody waits for it, or for a later one: a
-// batch may be several records. The partitions concerned are locked, so that the
-// order here is that of the decisions, and the reign is the one in which they were made.
+// batch may be several records. The partitions concerned are locked, so that the records are queued
+// in the order of the decisions, and the reign is the one in which they were made.
 func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +194,8 @@ func (l *Log) givenUp() bool {
 }
 
 // next takes the next entry from the queue, encoded; nil if there is none, or enough is in
-// flight. What is less than the entry in flight waits for that: an entry costs each node as much
-// as some hundred operations do.
+// flight. Fewer bytes than the entry in flight wait for that entry: an entry costs each node as
+// much as some hundred operations do.
 func (l *Log) next() (data []byte, number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -80,8 +80,8 @@ func EndOf(dir string) (e End, err error) {
 	return e, err
 }
 
-// Longer reports whether the log of e has everything that was acknowledged as far as that of o
-// has: Raft's rule for votes.
+// Longer reports whether the log of e has everything acknowledged that the log of o has: Raft's
+// rule for votes.
 func (e End) Longer(o End) bool { return e.Term > o.Term || e.Term == o.Term && e.Last >= o.Last }
 
 // recoverTime bounds how long a node alone needs to lead and to apply its log.
@@ -156,8 +156,8 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 }
 
 // endMoves leaves a shard's leader with the partitions that a configuration gives to it, and no
-// others, when nothing moves any more. Who has a partition by the configuration has all that was
-// acknowledged of it: another shard serves it only from the next configuration on.
+// others, when nothing moves any more. A shard that has a partition by the configuration has
+// everything acknowledged of it: another shard serves it only from the next configuration on.
 func endMoves(st *store.Store, c *Configuration, shard string) error {
 	over := *c
 	over.Version, over.Moves = math.MaxUint64, nil

@@ -17,9 +17,9 @@ const (
 	regionLogDigits  = 16
 )
 
-// RegionIdentity returns what other regions know a cluster by: the id of its data, and the
-// incarnation of its logs (store.RegionMember). What is made of a backup is another cluster, so
-// they tell it from this one.
+// RegionIdentity returns the numbers by which other regions know a cluster: the id of its data, and
+// the incarnation of its logs (store.RegionMember). A cluster made from a backup is another
+// cluster, so they can tell the two apart.
 func RegionIdentity(cluster string) (data string, incarnation uint64) {
 	if !validID(cluster) {
 		return "", 0

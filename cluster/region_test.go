@@ -8,7 +8,7 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// someRegions are those of a cluster of so many partitions.
+// someRegions returns the regions of a cluster with so many partitions.
 func someRegions(partitions int, version uint64) *store.RegionSet {
 	return &store.RegionSet{Group: 5, Version: version, Members: []store.RegionMember{
 		{Region: 0, Name: "eu", Partitions: partitions, Incarnation: 7},

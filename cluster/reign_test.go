@@ -15,9 +15,9 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// TestHandOverGivesUp: disks do not answer, and a hand-over reaches its limit. What was decided
-// before and is not proposed is not applied, what is on its way counts, and what follows rests on
-// that: each operation counts once, on every node, and nothing comes into the log behind the
+// TestHandOverGivesUp: disks do not answer, and a hand-over reaches its limit. Decisions before it
+// that were not proposed are not applied. Proposals on their way count, and later decisions rest on
+// them: each operation counts once, on every node, and nothing comes into the log behind the
 // beginning of the reign that follows (R2).
 func TestHandOverGivesUp(t *testing.T) {
 	for name, scene := range map[string]struct {

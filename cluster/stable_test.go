@@ -129,7 +129,7 @@ func TestTermBeforeMessage(t *testing.T) {
 	set(5)
 	check("an answer leaves", 5, call())
 
-	// What is not durable is not told.
+	// A value that is not durable is not told.
 	no := func() error { return errors.New("no") }
 	to.BeforeSending(no)
 	if call() == nil {

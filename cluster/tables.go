@@ -73,9 +73,9 @@ func (t Tables) valid() error {
 	return nil
 }
 
-// TableKeeper is this node's part in keeping the tables of all shards the same. What CTABLE changes is the
-// configuration's Tables. While the node leads its shard it brings the shard's to what that
-// says: by one entry of its log, which has their version, so that a leader that knows an older
+// TableKeeper is this node's part in keeping the tables of all shards the same. CTABLE changes the
+// configuration's Tables. While the node leads its shard it makes the shard's tables equal to them:
+// by one entry of its log, which has their version, so that a leader that knows an older
 // configuration than one before it takes nothing back. Safe for concurrent use.
 type TableKeeper struct {
 	node    *Node

@@ -117,7 +117,7 @@ func TestMoveIsTakenBack(t *testing.T) {
 			}
 			stay(t, g, from)
 			answers(t, from, key, "2", 2, true)
-			// Who does not know that goes on.
+			// A node that does not know that goes on.
 			await(t, "nothing is left to do", func() bool {
 				return to.node.Leads() && a.adopt(a.is.Load().to, last) == nil
 			})
@@ -155,7 +155,8 @@ func TestMoveIsTakenBack(t *testing.T) {
 }
 
 // TestAdoptionOfAnEarlierMove: a partition was adopted for a move that was taken back, and moves
-// again before the target has noticed. What was adopted is not taken for what is to come (G2).
+// again before the target has noticed. The adopted partition is not taken for the one that comes
+// (G2).
 func TestAdoptionOfAnEarlierMove(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, from, to, move, key := newMove(t)

@@ -121,7 +121,7 @@ func (t *transfer) there() (n int64) {
 	return n
 }
 
-// space returns an error if the disk has no space for what is missing.
+// space returns an error if the disk has no space for the missing bytes.
 func (t *transfer) space() error {
 	usage, err := t.f.FS.GetDiskUsage(t.f.Dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
@@ -152,8 +152,9 @@ func (t *transfer) files() error {
 	return disk.SyncName(t.f.FS, t.f.Dir)
 }
 
-// file fetches what is missing of a file, and checks it all. What was there before may be
-// damaged: if the sum is wrong then, the file is fetched once more from its beginning.
+// file fetches the missing part of a file, and checks the whole file. The part that was there
+// before may be damaged: if the sum is wrong then, the file is fetched once more from its
+// beginning.
 func (t *transfer) file(i int) error {
 	file, path := t.o.Files[i], t.f.FS.PathJoin(t.f.Dir, t.o.Files[i].Name)
 	for {

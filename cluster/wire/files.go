@@ -15,7 +15,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// Limits of what is sent.
+// Limits of the messages.
 const (
 	// MaxRead is how many bytes of a file are in one answer.
 	MaxRead  = 1 << 20
