@@ -53,8 +53,8 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	return nil
 }
 
-// Names in a data directory of what goes to another replica of the shard, and of what comes
-// from one.
+// Names in a data directory of the copy that goes to another replica of the shard, and of the copy
+// that comes from one.
 const (
 	// CutName is the directory that Cut writes. Open removes it.
 	CutName = "outgoing"
@@ -63,8 +63,8 @@ const (
 )
 
 // Cut is Backup to the directory CutName within the data directory, in the place of an
-// earlier cut, for a replica of the same shard: it becomes what this directory is, so META
-// is the same. What the copied log has may not be committed, as in any replica's. The log
+// earlier cut, for a replica of the same shard: it becomes that replica's data directory, so META
+// is the same. Entries of the copied log may be uncommitted, as in the log of any replica. The log
 // notes how far it is, and that reaches as far as all that was linked.
 func (db *DB) Cut(linked func()) error {
 	if err := db.usable(); err != nil {
@@ -160,7 +160,7 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 // copyTo fills a new, empty directory, but for META.
 func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string) error,
 	committed func() error) error {
-	// What is copied of Pebble is what was flushed; the runs are those that it shows.
+	// Only flushed data of Pebble is copied; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string
 	if err := committed(); err != nil {
 		return err
 	}
-	// What was copied of the log may be written but not yet durable (G4).
+	// The copied part of the log may be written but not yet durable (G4).
 	return db.Sync()
 }
 
@@ -261,8 +261,8 @@ func (db *DB) BackupSize(dir string) (done, total int64) {
 	return min(done, total), total
 }
 
-// treeSize sums the sizes of the files below dir that are to be copied. What
-// vanishes meanwhile is left out.
+// treeSize sums the sizes of the files below dir that a copy takes. Files that vanish meanwhile are
+// left out.
 func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
 	err = walk(fsys, dir, "", func(path string, info vfs.FileInfo) error {
 		if copied(path) {

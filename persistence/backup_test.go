@@ -124,8 +124,8 @@ func TestBackupOfDroppedRun(t *testing.T) {
 	mustClose(t, copied)
 }
 
-// TestBackupOfAShard: the backup of a replica has what was applied, and opens as a directory
-// of its own: it has no entries, which are those of the replica's Raft.
+// TestBackupOfAShard: the backup of a replica has everything that was applied, and opens as a
+// directory of its own: it has no entries, since they belong to the replica's Raft.
 func TestBackupOfAShard(t *testing.T) {
 	mem := vfs.NewMem()
 	o := testOptions(mem)

@@ -31,9 +31,9 @@ func logPrefix(t testing.TB, db *DB) uint64 {
 	return n
 }
 
-// verifyCrashed opens what a crash left, and checks that the log is a prefix
-// of what was written that holds at least the promised records and at most the
-// attempted ones, and that life goes on.
+// verifyCrashed opens the directory that a crash left, and checks that the log is a prefix of the
+// written records that holds at least the promised records and at most the attempted ones, and that
+// life goes on.
 func verifyCrashed(t testing.TB, fsys vfs.FS, policy oplog.Fsync, promised, attempted uint64) oplog.Recovery {
 	t.Helper()
 	o := testOptions(fsys)

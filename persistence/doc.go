@@ -46,27 +46,25 @@
 // [Changes] are what Pebble is told in the background: rows, state, headers of runs.
 // Pebble has no log of its own. After Commit changes are visible; they are durable
 // after [DB.Flush], and a crash before that leaves the first so many commits, for
-// memtables are flushed in their order. What a crash takes is made again from the op
-// log: so Flush comes before the log is trimmed (changes.go).
+// memtables are flushed in their order. Commits that a crash takes are made again from the op log:
+// so Flush comes before the log is trimmed (changes.go).
 //
 // # How durable (guarantee G2)
 //
 // Options.Fsync says how far a commit of the op log must be on its way to the disk.
 //
-// Whatever is derived from committed data and published on its own, a run, a
-// snapshot, a row, first makes that data really durable, whatever the policy:
-// after a power loss no id is remembered whose effect was lost, and no effect is
-// there without its id (G4). So Pebble never gets ahead of the log: each of its commits
-// fsyncs the log first.
+// Publishing anything that is derived from committed data, a run, a snapshot or a row, first makes
+// that data really durable, whatever the policy: after a power loss no id is remembered whose
+// effect was lost, and no effect is there without its id (G4). So Pebble never gets ahead of the
+// log: each of its commits fsyncs the log first.
 //
 // # When something fails (guarantee G8)
 //
-// A failed write or fsync of the log is final, and so is a failed fsync of what is
-// published. The error is sticky: every later commit, Sync and Flush returns it, as an
-// [ErrFailed], until the directory is opened again; reads go on. Where Pebble itself
-// cannot go on, Options.Fatal is called and the process ends. Flushes and compactions
-// that meet a full disk are retried by Pebble in new files, so that it heals; another
-// error of a flush is final.
+// A failed write or fsync of the log is final, and so is a failed fsync of a published file. The
+// error is sticky: every later commit, Sync and Flush returns it, as an [ErrFailed], until the
+// directory is opened again; reads go on. Where Pebble itself cannot go on, Options.Fatal is called
+// and the process ends. Flushes and compactions that meet a full disk are retried by Pebble in new
+// files, so that it heals; another error of a flush is final.
 //
 // A full disk should not fail a commit in the first place: space for a record is reserved
 // before its batch is decided, Commit and Flush say [ErrNoSpace] of changes of Pebble, and

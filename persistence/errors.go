@@ -30,8 +30,8 @@ var (
 	ErrUnwritable = errors.New("data directory is not writable")
 	// ErrCorrupt: bytes on disk are not what was written.
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrNoSpace: the disk has no space for what was to be written. Nothing was
-	// written, nothing has failed, and it may be tried again.
+	// ErrNoSpace: the disk has no space for the write. Nothing was written, nothing has failed, and
+	// it may be tried again.
 	ErrNoSpace = disk.ErrNoSpace
 	// ErrClosed: the DB was closed.
 	ErrClosed = disk.ErrClosed
@@ -39,8 +39,8 @@ var (
 	ErrBadOptions = disk.ErrBadOptions
 	// ErrOrder: entries of a run were added out of order.
 	ErrOrder = errors.New("run entries must ascend by hash and sequence")
-	// ErrFailed: an earlier commit or fsync failed, the outcome of what was
-	// under way is unknown and nothing more is accepted until reopening (G8).
+	// ErrFailed: an earlier commit or fsync failed, the outcome of the writes under way is unknown
+	// and nothing more is accepted until reopening (G8).
 	ErrFailed = disk.ErrFailed
 )
 

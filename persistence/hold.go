@@ -38,7 +38,7 @@ func (db *DB) Hold(name string, limit uint64) *Hold {
 	return h
 }
 
-// Release ends the hold. What it alone has kept goes, of the op log with the next
+// Release ends the hold. Files that it alone has kept go, those of the op log with the next
 // checkpoint.
 func (h *Hold) Release() {
 	h.Hold.Release()

@@ -24,7 +24,7 @@ type Metrics struct {
 	// DiskSize is what everything in the data directory occupies, as du counts it; it
 	// is a few seconds old.
 	DiskSize uint64
-	// Fsyncs are those of the op log.
+	// Fsyncs are the times of the op log's fsyncs.
 	Fsyncs oplog.FsyncTimes
 	// Hangs tell of a disk that does not answer.
 	Hangs oplog.Hangs
@@ -89,8 +89,8 @@ func (db *DB) diskSize() uint64 {
 }
 
 // treeBlocks sums the blocks of a directory and all below it, to a depth that ours does
-// not reach, but for one that is left out: a Staged, most of which is links. What vanishes
-// meanwhile is left out, too.
+// not reach, but for one that is left out: a Staged, most of which is links. Files that vanish
+// meanwhile are left out as well.
 func treeBlocks(fsys vfs.FS, path string, depth int, without string) (bytes uint64) {
 	if path == without {
 		return 0
@@ -113,8 +113,8 @@ func treeBlocks(fsys vfs.FS, path string, depth int, without string) (bytes uint
 // backupName is a file that says when the last backup was finished.
 const backupName = "BACKUP"
 
-// BackedUp notes when the last good backup was made, also for later starts. An earlier
-// time than what is known changes nothing.
+// BackedUp notes when the last good backup was made, also for later starts. An earlier time than
+// the known one changes nothing.
 func (db *DB) BackedUp(at time.Time) {
 	if at = at.UTC().Truncate(time.Second); !at.After(db.LastBackup()) {
 		return

@@ -252,7 +252,7 @@ func (m *movedWriter) run(db *DB, key, value []byte) error {
 }
 
 // TakeMoved puts the file of a partition that moves into the directory, durably, in the
-// place of an earlier one of that name. What the earlier one had done since goes.
+// place of an earlier one of that name. The tail of the earlier one goes.
 func (db *DB) TakeMoved(path string) error {
 	name := db.fs.PathBase(path)
 	partition, seq, ok := ParseMovedFile(name)
@@ -345,7 +345,7 @@ type MovedReader struct {
 	left        uint64 // … so many more
 }
 
-// MovedItem is an item. What it has is borrowed until the next.
+// MovedItem is an item. Its content is borrowed until the next item.
 type MovedItem struct {
 	Kind  MovedKind
 	Value []byte // of all but pages and runs

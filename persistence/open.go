@@ -167,8 +167,8 @@ func (db *DB) path(names ...string) string {
 }
 
 // checkOurs refuses a directory that holds files but no META, before anything
-// is written to it. What a creation interrupted before META leaves is allowed, and
-// what is known to be beside.
+// is written to it. The remains of a creation that was interrupted before META are allowed, and so
+// are the names in beside.
 func (db *DB) checkOurs(beside []string) error {
 	names, err := db.fs.List(db.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -91,8 +91,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestReadOnlyIsNoDataDirectory: where nothing is to be created, the advice is not to choose an
-// empty directory.
+// TestReadOnlyIsNoDataDirectory: where nothing may be created, the advice is not to choose an empty
+// directory.
 func TestReadOnlyIsNoDataDirectory(t *testing.T) {
 	mem := vfs.NewMem()
 	if err := mem.MkdirAll("data", 0o755); err != nil {

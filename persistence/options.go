@@ -146,7 +146,7 @@ const (
 const pebblesOthers = 10
 
 // openTables is how many tables Pebble may keep open, openRuns how many run files
-// may be open. What is more than the least they share.
+// may be open. They share the descriptors beyond the least numbers of both.
 func (o Options) openTables() int {
 	return min(leastTables+(o.OpenFiles-MinOpenFiles)/2, mostTables)
 }

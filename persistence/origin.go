@@ -61,9 +61,9 @@ func sealed(text []byte) []byte {
 	return fmt.Appendf(bytes.Clone(text), "\nchecksum %08x\n", crc32.Checksum(text, disk.Castagnoli))
 }
 
-// ReadOrigin reads what the data directory or backup dir says of itself, and of what it is a
-// backup: nil if it does not say so. No server need have it open. Errors: fs.ErrNotExist if it is
-// none, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
+// ReadOrigin reads the META of the data directory or backup dir, and its origin, which names the
+// source of a backup: nil if it has none. No server need have it open. Errors: fs.ErrNotExist if it
+// is none, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
 func ReadOrigin(fsys vfs.FS, dir string) (meta Meta, origin []byte, err error) {
 	b, err := disk.ReadFile(fsys, fsys.PathJoin(dir, metaName), metaMaxSize)
 	if err == nil {

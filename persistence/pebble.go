@@ -77,10 +77,9 @@ func (db *DB) pebbleOptions(o Options) *pebble.Options {
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: memTables,
 		L0StopWritesThreshold:       sublevels,
-		// Rows are written in bulk and mostly overwrite others. What counts is how
-		// often compactions write a row again: so they begin late, the more so since a
-		// checkpoint flushes less than a whole memtable, and below level 0 there is only
-		// one level up to a gigabyte.
+		// Rows are written in bulk and mostly overwrite others. The cost is how often compactions
+		// write a row again: so they begin late, the more so since a checkpoint flushes less than a
+		// whole memtable, and below level 0 there is only one level up to a gigabyte.
 		L0CompactionThreshold: 32,
 		LBaseMaxBytes:         1 << 30,
 		// A second compaction helps while checkpoints write rows; the server has

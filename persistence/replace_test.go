@@ -15,8 +15,8 @@ import (
 )
 
 // TestReplaceDirectory empties a directory and moves another into it, and is stopped at
-// each file operation. What was repeated afterwards is done: the directory is the other
-// one, and what others keep in it is there.
+// each file operation. Repeated afterwards, it completes: the directory is the other one, and what
+// others keep in it is there.
 func TestReplaceDirectory(t *testing.T) {
 	for n, stopped := 0, true; stopped; n += raced.Step {
 		mem := vfs.NewMem()

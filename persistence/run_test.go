@@ -433,8 +433,8 @@ func TestRunBlocks(t *testing.T) {
 }
 
 // TestRunDamage changes each byte of a run's file and cuts it at each length:
-// the damage is noticed at Open or by whoever reads the damaged block, and
-// nothing but the truth is ever found.
+// the damage is noticed at Open or by the reader of the damaged block, and nothing but the truth is
+// ever found.
 func TestRunDamage(t *testing.T) {
 	fsys := vfs.NewMem()
 	o := testOptions(fsys)

@@ -125,8 +125,8 @@ func (rs *runFiles) keep(h *runHandle, f vfs.File) {
 }
 
 // closeColdest closes the file that was not used for longest, about, and reports
-// whether there was one. What is not fsynced stays open: an error of the disk's may
-// be told to no other descriptor.
+// whether there was one. A file that is not fsynced stays open: an error of the disk's may be told
+// to no other descriptor.
 func (rs *runFiles) closeColdest() bool {
 	for range 2 * len(rs.ring) {
 		rs.hand = (rs.hand + 1) % len(rs.ring)

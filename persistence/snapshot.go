@@ -37,7 +37,7 @@ const (
 
 // Snapshot is a published snapshot file.
 type Snapshot struct {
-	// Partition and Seq name it: the state is that of Partition at Seq.
+	// Partition and Seq name it: it holds the state of Partition at Seq.
 	Partition uint16
 	Seq       uint64
 	// Path is where it is.
@@ -101,7 +101,7 @@ func (db *DB) Snapshots(partition uint16) ([]Snapshot, error) {
 const damagedSuffix = ".damaged"
 
 // SetAside renames a snapshot that cannot be used, so that it is not kept in
-// the place of a good one. The file stays for whoever wants to look at it.
+// the place of a good one. The file stays for an operator to look at.
 func (db *DB) SetAside(s Snapshot) error {
 	err := db.fs.Rename(s.Path, s.Path+damagedSuffix)
 	if err == nil {

@@ -28,9 +28,9 @@ const tableSuffix = ".sst"
 //   - Open needs space: what is stored must be served also from a full disk;
 //   - Pebble extends its MANIFEST, whose failure is final (G8).
 //
-// Until it is there again, which is tried each second, writes are refused: they are
-// what all other needs come from. Whoever fills the disk may be quicker than the one
-// whom it was removed for; more than a file system offers cannot be had.
+// Until it is there again, which is tried each second, writes are refused: all other needs come
+// from them. Another user of the disk may be quicker than the one for which the spare was removed;
+// a file system offers no way to prevent that.
 type spare struct {
 	fs    vfs.FS
 	path  string
@@ -40,7 +40,7 @@ type spare struct {
 	size int64
 }
 
-// keep makes the spare as large as it is to be.
+// keep brings the spare to its full size.
 func (s *spare) keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

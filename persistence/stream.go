@@ -143,7 +143,7 @@ func (s *Staged) Size() int64 { return s.bytes }
 // Remove removes the copy.
 func (s *Staged) Remove() error { return s.db.fs.RemoveAll(s.dir) }
 
-// Send writes the copy as a stream, with what was counted before and after it was made.
+// Send writes the copy as a stream, with the counts from before and after it was made.
 func (s *Staged) Send(w io.Writer, before, after Counts) error {
 	id := s.db.Meta().ID
 	text, err := json.Marshal(manifestText{ID: hex.EncodeToString(id[:]), At: s.at.UnixMilli(),

@@ -30,9 +30,9 @@ type Tail struct {
 // maxTailFrame bounds a frame's content.
 const maxTailFrame = 256 << 20
 
-// OpenTail opens the tail of a partition that moves, and calls fn for what it has. fn
-// borrows the content. Nothing is written to a directory that is only read, where a tail
-// that does not exist is nil.
+// OpenTail opens the tail of a partition that moves, and calls fn for each content in it. fn
+// borrows the content. Nothing is written to a directory that is only read, where a tail that does
+// not exist is nil.
 func (db *DB) OpenTail(partition uint16, seq uint64, fn func(content []byte) error) (*Tail, error) {
 	path := db.path(snapshotName, MovedFile(partition, seq)+tailSuffix)
 	f, err := db.fs.Open(path, vfs.SequentialReadsOption)

@@ -11,8 +11,8 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// TestTail: what was appended is there at the next start, but for a frame that was left half
-// written. What clients have put into that is no frame, wherever the next one ends.
+// TestTail: appended frames are there at the next start, but for a frame that was left half
+// written. Bytes of clients inside that one are not taken for a frame, wherever the next one ends.
 func TestTail(t *testing.T) {
 	fs := vfs.NewMem()
 	db := mustOpen(t, testOptions(fs))

@@ -15,8 +15,8 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// TestDiskSize: the size of the directory is what du says, with what is preallocated, to
-// be used again, left over or under construction.
+// TestDiskSize: the size of the directory is what du says, with files that are preallocated, wait
+// for reuse, are left over or under construction.
 func TestDiskSize(t *testing.T) {
 	o := Options{Dir: t.TempDir(), MemTableSize: 1 << 20, LogFileSize: 256 << 10}
 	db := mustOpen(t, manualTicks(o))

@@ -10,9 +10,9 @@ import (
 
 // While a source has much to tell, and all goes well, a session keeps some requests under way, so
 // that the source need not wait for the next one to arrive. The first one says where each reading
-// is; the others are REGION.PULL NEXT. They are answered in order, so none waits long: what is
-// acknowledged must not come late, nor what else is to be asked. If something fails, the session
-// ends, and the next one begins with a request that others may follow.
+// is; the others are REGION.PULL NEXT. They are answered in order, so none waits long: neither
+// acknowledgements nor other requests may come late. If something fails, the session ends, and the
+// next one begins with a request that others may follow.
 
 const (
 	// A source that has much to tell answers so often in a round trip, but not more and not less
@@ -33,7 +33,7 @@ type ahead struct {
 	n     int           // requests without an answer
 	every time.Duration // see next
 	well  bool          // the last answer is no reason to ask one by one
-	// since is when the source could begin to wait for what it tells next, as far as is known here.
+	// since is when the source could begin to wait for its next news, as far as is known here.
 	since  time.Time
 	acked  int   // so many answers are to come before the source knows of q what is acknowledged
 	behind int64 // own clock less the source's when an answer arrived that was waited for, ms
@@ -65,7 +65,7 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 		return err
 	}
 	if a.since.IsZero() {
-		q.Block = time.Millisecond // that it answers is to be known at once
+		q.Block = time.Millisecond // so that we learn at once that it answers
 	}
 	q.write(&a.w)
 	a.q, a.n, a.acked, a.since = q, 1, 0, time.Now()
@@ -166,7 +166,7 @@ func (p *peer) askOn(a *ahead) error {
 	return a.send(p.opts.Block + p.opts.Timeout)
 }
 
-// follow moves the ranges of a request behind what was taken of them.
+// follow moves the ranges of a request behind the part that was taken of them.
 func (p *peer) follow(q *Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

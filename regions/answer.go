@@ -47,7 +47,7 @@ func (a *answer) write(w *resp.Writer) {
 	}
 }
 
-// answerReader reads answers from a connection. Its memory grows with what has arrived.
+// answerReader reads answers from a connection. Its memory grows with the bytes that have arrived.
 type answerReader struct {
 	r     *bufio.Reader
 	bytes uint64 // of all answers

@@ -142,9 +142,9 @@ func (d *digests) show(s *Status) {
 	}
 }
 
-// note takes note of a look at a region, unless one that began later has been. What differs is a
-// mismatch if it is among the suspects, those of looks before; the rest of it is returned with the
-// suspects that were not compared: the suspects from then on.
+// note takes note of a look at a region, unless one that began later has been. A bucket that
+// differs is a mismatch if it is among the suspects of earlier looks; the other ones that differ
+// are returned with the suspects that were not compared: the suspects from then on.
 func (m *Mesh) note(o *outcome, suspects *buckets) *buckets {
 	m.digests.mu.Lock()
 	defer m.digests.mu.Unlock()

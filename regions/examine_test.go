@@ -14,8 +14,8 @@ import (
 )
 
 // TestWentBack: a region whose directory was put back from a copy asks the others when it starts,
-// and is fenced by what they prove. status says of it what it says of a directory that was
-// restored, at once.
+// and is fenced by their proof. status says of it what it says of a directory that was restored, at
+// once.
 func TestWentBack(t *testing.T) {
 	all := joined(t, 2, 2)
 	count(t, "w", all...)

@@ -28,7 +28,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for what other goroutines bring about. Its limit only ends a test that hangs.
+// eventually waits for a condition that other goroutines bring about. Its limit only ends a test
+// that hangs.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !condition(); time.Sleep(time.Millisecond) {

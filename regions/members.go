@@ -17,12 +17,11 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Who is a member is decided in one place, by the arbiter: the member with the lowest number
-// that was not removed. Each
-// of its changes has a version, one higher than that before. Members tell the version that they
-// know with each answer, and who hears of a higher one asks for the members (peer.learn). So all
-// of them learn of a change as long as each hears of somebody who knows it, and of two
-// changes all of them know the later.
+// One member decides about membership, the arbiter: the member with the lowest number that was not
+// removed. Each of its changes has a version, one higher than that before. Members tell the version
+// that they know with each answer, and a member that learns of a higher one asks for the members
+// (peer.learn). So all of them learn of a change as long as each hears of somebody who knows it,
+// and of two changes all of them know the later.
 
 // Errors of a Node.
 var (
@@ -57,7 +56,7 @@ type bad struct{ text string }
 func (e bad) Error() string        { return e.text }
 func (e bad) Is(target error) bool { return target == ErrMember }
 
-// arbiter is the member that decides, if some are to be removed.
+// arbiter returns the member that decides when the members in lost are being removed.
 func arbiter(set *store.RegionSet, lost ...string) store.RegionMember {
 	for _, m := range set.Members {
 		if !m.Gone && !slices.Contains(lost, m.Name) {
@@ -239,7 +238,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 // change makes an edit, if this member is the arbiter, and returns the members.
 func (n *Node) change(do edit) (store.RegionSet, error) { return n.changeWithout(nil, do) }
 
-// changeWithout is change if some are to be removed (plan).
+// changeWithout is change when the members in lost are being removed (plan).
 func (n *Node) changeWithout(lost []string, do edit) (store.RegionSet, error) {
 	n.changing.Lock()
 	set, next, err := n.plan(lost, do)

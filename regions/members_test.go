@@ -18,7 +18,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// openNode makes the region's server answer as a node. Who is refused waits longer than any test.
+// openNode makes the region's server answer as a node. A refused region waits longer than any test.
 func (r *region) openNode(change func(*Options)) *Node {
 	o := r.options(nil)
 	o.LastRetry = time.Hour
@@ -240,8 +240,8 @@ func TestGossip(t *testing.T) {
 	}
 }
 
-// TestRemoved: a region that the others have removed stops, says so, refuses writes and those who
-// have not heard of it, and stays so after a restart; the others go on.
+// TestRemoved: a region that the others have removed stops, says so, refuses writes and the regions
+// that do not know of it yet, and stays so after a restart; the others go on.
 func TestRemoved(t *testing.T) {
 	all := joined(t, 2, 2, 2)
 	well(t, all...)
@@ -517,7 +517,8 @@ func TestBadMembers(t *testing.T) {
 	}
 }
 
-// TestMembersRequest: the members are told to those that know the group, also to one that is none.
+// TestMembersRequest: the members are told to those that know the group, also to a region that is
+// no longer one of them.
 func TestMembersRequest(t *testing.T) {
 	all := newServers(t, 2, 2)
 	n, none := all[0].openNode(nil), all[1].openNode(nil)

@@ -18,13 +18,13 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// ErrRefused: another region does not let this one read, or is not the one that was to be
-// read. Time alone does not mend that; the Mesh asks again at the longest delay.
+// ErrRefused: another region does not let this one read, or is not the expected one. Time alone
+// does not mend that; the Mesh asks again at the longest delay.
 var ErrRefused = errors.New("refused")
 
 // Options of a Mesh. Zero fields have defaults, but for Store.
 type Options struct {
-	// Store is that of a member of regions, open until the Mesh is closed.
+	// Store is the store of a member of regions, open until the Mesh is closed.
 	Store *store.Store
 	// Peers are the addresses, host:port, of the other regions. See SetPeers.
 	Peers map[part.Region]string
@@ -73,7 +73,7 @@ type Options struct {
 
 	learn       func(store.RegionSet) error // takes newer members; nil: nobody does
 	remembered  *remembered
-	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
+	learnPeriod time.Duration // between two requests for the nodes of other regions; default 15 s
 	soon        time.Duration // Block of a request that waits behind others; default 250 ms
 
 	doubt       func(error)   // is told why an answer cannot be taken

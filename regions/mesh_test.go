@@ -16,7 +16,7 @@ import (
 // world is three regions, each of which reads the others through proxies.
 type world struct {
 	all   []*region
-	links map[[2]int]*proxy // by who reads, and whom
+	links map[[2]int]*proxy // by reader and source
 }
 
 func (w *world) start(r *region) {
@@ -273,7 +273,8 @@ func TestResumeSilent(t *testing.T) {
 	eventually(t, "b has taken it", func() bool { return b.value("k") == 2 })
 }
 
-// TestResumeGoesOn: a region that is resumed while it takes a state goes on behind what it has.
+// TestResumeGoesOn: a region that is resumed while it takes a state goes on behind the part that it
+// has.
 func TestResumeGoesOn(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	smallLogs(t, all)
@@ -308,7 +309,7 @@ func TestResumeGoesOn(t *testing.T) {
 }
 
 // TestRefused: a region with another incarnation is not read; that is logged once however
-// often it was tried, and mends when who reads learns of it.
+// often it was tried, and mends when the reader learns of it.
 func TestRefused(t *testing.T) {
 	all := newRegions(t, 4, 2)
 	a, b := all[0], all[1]

@@ -50,7 +50,7 @@ func (k *talker) expect(what, reply, want string) {
 	}
 }
 
-// behindAll asks without waiting for what follows all that is in two partitions.
+// behindAll asks, without waiting, for the news behind everything in two partitions.
 func behindAll(t *testing.T, r *region) *Request {
 	q := &Request{Group: 77, By: 1, Incarnation: r.s.Meta().Incarnation, Most: 1 << 20}
 	for p := range uint16(2) {
@@ -60,8 +60,8 @@ func behindAll(t *testing.T, r *region) *Request {
 	return q
 }
 
-// TestNext: a request continues one that was answered, and goes on behind what was told. It is
-// checked as that was.
+// TestNext: a request continues one that was answered, and goes on behind the told part. It is
+// checked like the first one.
 func TestNext(t *testing.T) {
 	const nothing, plain = "*2\r\n", "BLOCK 0 EVERY 0"
 	all := newRegions(t, 2, 2)

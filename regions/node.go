@@ -13,9 +13,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Node is what a server keeps of regions: it answers others, and once the store is a member reads
-// them. It may be one that is no member; then it reads nobody, and refuses those that ask. Safe
-// for concurrent use.
+// Node is a server's part in regions: it answers others, and once the store is a member reads them.
+// While the store is no member, it reads nobody, and refuses requests. Safe for concurrent use.
 type Node struct {
 	Source
 	opts Options
@@ -25,8 +24,8 @@ type Node struct {
 	wg     sync.WaitGroup
 	learnt chan struct{} // has room for one: the members have changed
 
-	// changing is held while the members change, and may be taken by who reads a region. mu, of
-	// mesh, is held while the Mesh follows that, and so waits for those who read.
+	// changing is held while the members change, and a reader of a region may take it. mu, of mesh,
+	// is held while the Mesh follows that, and so waits for the readers.
 	changing longlock.Mutex
 
 	acknowledged atomic.Uint64 // see Acknowledge

@@ -8,7 +8,7 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// TestNode: a node that is no member reads nobody; made one, it reads those that have an address,
+// TestNode: a node outside all groups reads nobody; made one, it reads those that have an address,
 // and so it does when it is opened again.
 func TestNode(t *testing.T) {
 	all := newRegions(t, 4, 4)

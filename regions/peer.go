@@ -35,7 +35,7 @@ type peer struct {
 	all       []Shard  // of the region, as it was told last
 	at        string   // where it is read, or was
 	next      int      // which of them is tried next
-	elsewhere bool     // it is to be tried now
+	elsewhere bool     // it is tried now
 	status    Status   // but for what Status computes
 	interrupt func()   // ends the session at hand; nil: there is none
 	readings  []*reading
@@ -255,7 +255,7 @@ type link struct {
 func (p *peer) connect(ctx context.Context) (*link, error) { return p.connectTo(ctx, p.address) }
 
 func (p *peer) connectTo(ctx context.Context, address string) (*link, error) {
-	// What a dead link has lost is sent again more and more seldom: a new connection is made sooner.
+	// A dead link sends its lost bytes again more and more seldom: a new connection is made sooner.
 	dialing, cancel := context.WithTimeout(ctx, p.opts.Timeout/2)
 	defer cancel()
 	conn, err := p.opts.Dial(dialing, address)
@@ -294,7 +294,7 @@ func (l *link) send(answer time.Duration) error {
 	return err
 }
 
-// errChanged ends a session that goes on from what is known now.
+// errChanged ends a session that goes on from the present knowledge.
 var errChanged = errors.New("what is known of the region has changed")
 
 // session reads over one connection until something fails or ctx is done.

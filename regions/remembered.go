@@ -115,7 +115,7 @@ func (o *Options) recall() *remembered {
 	return r
 }
 
-// remember takes note of the nodes of a region that has answered as the one that it is to be.
+// remember takes note of the nodes of a region that has answered as the expected one.
 func (o *Options) remember(group uint64, region part.Region, shards []Shard) {
 	if err := o.remembered.learn(group, region, shards, o.Secure); err != nil {
 		o.Logger.Warn("the addresses of another region's nodes cannot be stored: after a restart only its "+
@@ -141,14 +141,14 @@ func (p *peer) learnAgain(l *link, m *membership) error {
 	return nil
 }
 
-// is checks that a node is of the region that is to be read there.
+// is checks that a node belongs to the region that is expected there.
 func (l *link) is(m *membership, o *Options) error {
 	writeMembers(&l.w, m.group, m.self)
 	if err := l.send(o.Timeout); err != nil {
 		return err
 	}
 	set, err := l.members()
-	if errors.Is(err, ErrRefused) { // it is no region, say, and another one is to be tried soon
+	if errors.Is(err, ErrRefused) { // it is no region, say: another node is tried soon
 		return fmt.Errorf("%w: %v", ErrAnswer, err)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// drawer keeps what is to be remembered.
+// drawer keeps the nodes that a region remembers.
 type drawer struct {
 	mu   sync.Mutex
 	has  []byte
@@ -47,8 +47,8 @@ func (d *drawer) knows(t *testing.T, all ...*testServer) {
 }
 
 // TestRemembersNodes: after a restart a region finds the shards of another one by any of its nodes,
-// also if the one that is named is down, and another region has the place of one. What is
-// remembered is written once, and of other regions not used.
+// also if the one that is named is down, and another region has the place of one. The nodes are
+// written once, and those of other regions are not used.
 func TestRemembersNodes(t *testing.T) {
 	all := newRegions(t, 2, 2, 2)
 	c := &cutShards{t: t, r: all[0],

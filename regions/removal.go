@@ -17,7 +17,7 @@ import (
 // region that cannot be reached holds it up.
 
 // Remove removes regions, whose counters heir looks after from then on. A region that is not lost
-// stops when it hears of that; what it has counted and nobody heard of is lost to the others. It
+// stops when it learns that; counts of it that no other region has taken are lost to the others. It
 // returns when that is committed here: Removals tells how far it is. Removing a region again
 // changes nothing. Errors: ErrMember; *AskError; store.ErrNoRegions; ErrRemoved.
 //
@@ -59,9 +59,9 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
-// Leave lets the store refuse what clients write, or ends that, as this region is to be removed
-// (store.Leave). It returns the sequences that others must have taken, by partition: those of the
-// shard that this node leads.
+// Leave lets the store refuse what clients write, or ends that, because this region is about to be
+// removed (store.Leave). It returns the sequences that others must have taken, by partition: those
+// of the shard that this node leads.
 func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	switch _, ok := n.Members(); {
 	case !ok:
@@ -78,8 +78,8 @@ func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	return ends, nil
 }
 
-// removedFor checks that a region that is none was removed before, the last one of its name, and
-// that its heir is the same or is removed, too.
+// removedFor checks that a region that is no member was removed before, the last one of its name,
+// and that its heir is the same or is removed as well.
 func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {
 		if m.Name == name {

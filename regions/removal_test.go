@@ -86,7 +86,7 @@ func TestLostRegion(t *testing.T) {
 		t.Errorf("alone: %d", got)
 	}
 	if err := all[0].node.Remove("r0", "r1"); !errors.Is(err, ErrRemoved) && err != nil {
-		t.Log(err) // it may not have heard of it yet
+		t.Log(err) // it may not know of it yet
 	}
 }
 
@@ -122,7 +122,7 @@ func TestRemovedBefore(t *testing.T) {
 }
 
 // TestRestoredAlone: a directory that was restored when all other regions were lost removes them and
-// goes on, with what it has, and others can join it.
+// goes on, with its data, and others can join it.
 func TestRestoredAlone(t *testing.T) {
 	all := joined(t, 2, 2, 4)
 	well(t, all...)

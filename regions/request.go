@@ -32,7 +32,7 @@ const (
 type Request struct {
 	Group       uint64
 	By          part.Region // who asks
-	Incarnation uint64      // of the source, as who asks knows it
+	Incarnation uint64      // of the source, as the asking region knows it
 	Most        int         // bytes of the answer, about: 1 to 64 MiB
 	Block       time.Duration
 	Ranges      []Range

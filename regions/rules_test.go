@@ -80,9 +80,9 @@ func TestDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestEraIsAskedSoon: a region that has not followed a flush takes nothing of what comes behind,
-// and asks again soon, however often it has failed: it follows when it hears of the flush, which it
-// does not by this.
+// TestEraIsAskedSoon: a region that has not followed a flush takes nothing that comes behind it,
+// and asks again soon, however often it has failed: it follows when it learns of the flush, which
+// these answers do not tell.
 func TestEraIsAskedSoon(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	a, b := all[0], all[1]
@@ -132,7 +132,7 @@ func TestAcknowledge(t *testing.T) {
 }
 
 // TestGapIsOneLine: ranges that cannot be taken wait, each by itself, and are one line of the log
-// however many they are and however often they are asked for; and so are those whose log does not
+// however many there are and however often the region asks; and so are ranges whose log does not
 // reach back.
 func TestGapIsOneLine(t *testing.T) {
 	r, asked := ask(t, nil, func(args [][]byte) string {
@@ -188,7 +188,7 @@ func argsOf(t testing.TB, q interface{ write(w *resp.Writer) }) (args [][]byte) 
 	return args
 }
 
-// TestOneSpelling: a number has one spelling, and a request that is no request changes nothing.
+// TestOneSpelling: a number has one spelling, and a malformed request changes nothing.
 func TestOneSpelling(t *testing.T) {
 	args := argsOf(t, aRequest())
 	if _, err := ParseRequest(args); err != nil {

@@ -18,9 +18,9 @@ import (
 )
 
 // A region that is a cluster has its partitions in shards, each with nodes of its own, of which any
-// tells what is committed. Who reads such a region reads each shard by itself (peer), from
+// tells what is committed. A reader of such a region reads each shard by itself (peer), from
 // whichever of its nodes answers; and a cluster reads others by the leader of each of its shards,
-// for the partitions of that. Who is a member, the cluster agrees on as on all else (Cluster); each
+// for the partitions of that. The cluster agrees on the members as on all else (Cluster); each
 // leader then logs it (store.KeepRegions).
 
 // wordShards asks for the shards, in the place of a request's first number.
@@ -95,7 +95,7 @@ func (s *Shard) has(partition uint16) bool {
 	})
 }
 
-// addresses are those of its nodes.
+// addresses returns the addresses of its nodes.
 func (s *Shard) addresses(tls bool) (all []string) {
 	for i := range s.Nodes {
 		if a := s.Nodes[i].Address(tls); a != "" {
@@ -118,7 +118,7 @@ func (s *Shard) leader(tls bool) string {
 }
 
 // decodeShards reads an answer of a region with so many partitions, each of which is in one shard;
-// an empty one is that of a server that has all. The shards are ordered by their first partitions.
+// an empty one comes from a server that has all. The shards are ordered by their first partitions.
 func decodeShards(b []byte, partitions int) (all []Shard, err error) {
 	bad := func(what string) ([]Shard, error) { return nil, fmt.Errorf("%w: %s", ErrAnswer, what) }
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -243,7 +243,7 @@ func (p *peer) enter(ctx context.Context, m *membership) (*link, error) {
 	return nil, fmt.Errorf("%w: a node of another shard", ErrAnswer)
 }
 
-// gapHere reports whether another node is to be tried because of a gap at this one.
+// gapHere reports whether a gap at this node makes it necessary to try another one.
 func (p *peer) gapHere() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -381,7 +381,7 @@ func (p *PeerStatus) Add(o *PeerStatus) {
 	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs,
 		o.DigestCheckedMs)
 	p.DigestMissed += o.DigestMissed
-	p.Tables = with(p.Tables, o.Tables...) // one has heard of a change before another one
+	p.Tables = with(p.Tables, o.Tables...) // one shard learns of a change before another one
 	p.Operations.Add(&o.Operations)
 	p.Ranges = append(p.Ranges, o.Ranges...)
 }

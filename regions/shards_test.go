@@ -56,8 +56,8 @@ func (s *testServer) asNode() ShardNode {
 }
 
 // TestReadsShards: each shard of another region is read from one of its nodes, whichever is named;
-// if that is lost, from another one, without a state; and a shard of which nothing is to be read is
-// not waited for.
+// if that is lost, from another one, without a state; and nobody waits for a shard from which
+// nothing needs to be read.
 func TestReadsShards(t *testing.T) {
 	all := newRegions(t, 4, 2)
 	c := &cutShards{t: t, r: all[0],

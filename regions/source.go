@@ -31,21 +31,21 @@ func (s *Source) Members() (store.RegionSet, bool) {
 	return s.Store.Regions()
 }
 
-// leads reports whether who asks about this region can be told here. A node of a shard knows less
-// than its leader.
+// leads reports whether this node can answer questions about this region. A node of a shard knows
+// less than its leader.
 func (s *Source) leads() bool { return s.cluster == nil || s.cluster.Leads() }
 
 // errNotLeader: only the leader of a shard knows.
 var errNotLeader = errors.New("this node does not lead its shard")
 
-// errRemovedHere: whoever asks has not heard of it yet.
+// errRemovedHere: the asking region does not know it yet.
 var errRemovedHere = fmt.Errorf("%w: this region was removed", store.ErrStream)
 
 // Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
 // returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
-// ends ctx with the connection, and before it closes the store. What has been told is durable.
-// The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
-// told is the connection's.
+// ends ctx with the connection, and before it closes the store. Everything that was told is
+// durable. The reply has about as many bytes as the request's MAX and may exceed that by a section
+// of the op log. told is the connection's.
 func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Writer) {
 	if set, _ := s.Members(); set.Removed {
 		w.Error(replyOf(errRemovedHere))
@@ -118,9 +118,9 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 	}
 }
 
-// answer asks the store for all ranges, so that it learns what is acknowledged also of those of
-// which nothing is to be told. It fails if the whole request is refused, as that of a stranger is. If
-// there is nothing to tell, behind is what to wait for. Plain answers are not packed.
+// answer asks the store for all ranges, so that it learns all acknowledgements, also of ranges
+// without news. It fails if the whole request is refused, like the request of a stranger. If there
+// is nothing to tell, behind is what to wait for. Plain answers are not packed.
 func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []store.Behind, err error) {
 	pulls := make([]store.Pull, len(q.Ranges))
 	for i, r := range q.Ranges {
@@ -151,8 +151,8 @@ func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []stor
 	return answers, nil, err
 }
 
-// members answers REGION.PULL MEMBERS. It does so also to one that is no longer a member: so it
-// learns that.
+// members answers REGION.PULL MEMBERS. It does so also for a region that was removed from them,
+// which so learns that.
 func (s *Source) members(args [][]byte, w *resp.Writer) {
 	set, err := s.asMember(args)
 	if err != nil {

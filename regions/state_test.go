@@ -63,7 +63,7 @@ func (r *region) exchanges() (n uint64) {
 }
 
 // TestStateOverGap: a region that was away until logs do not reach back any more takes the states, page by
-// page, and goes on with the logs. What was counted twice meanwhile counts once.
+// page, and goes on with the logs. Operations that were sent twice meanwhile count once.
 func TestStateOverGap(t *testing.T) {
 	all := newRegions(t, 4, 2, 8)
 	smallLogs(t, all)

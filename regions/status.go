@@ -25,7 +25,7 @@ type Status struct {
 	// ClockSkewMs is how far its clock leads ours, negative: lags, when it answered last, but for the
 	// time of the way.
 	ClockSkewMs int64
-	// Version is that of the members, as it said when it answered last.
+	// Version is the version of the members in its last answer.
 	Version uint64
 	// Since Start or the last change of address: answers, their bytes, the states that were
 	// exchanged because logs do not reach back.
@@ -48,7 +48,7 @@ type Status struct {
 	DigestCheckedMs int64
 
 	digestErr error          // why it could not be compared when that was tried last
-	idle      bool           // nothing is to be read of this shard
+	idle      bool           // this shard has nothing to read
 	tables    store.TableSet // of the region, as it has told them; nil: it has not
 }
 
@@ -115,8 +115,8 @@ type NodeStatus struct {
 	Removals     []RemovalStatus `json:"removals"`
 	// it is to read the others: of a cluster, the leader of each shard
 	Reads bool `json:"reads"`
-	// Shards are those of the cluster that this region is: the leader of each reads others, and
-	// knows how that goes.
+	// Shards are the shards of this region, if it is a cluster: the leader of each reads others,
+	// and knows how that goes.
 	Shards []Shard `json:"shards,omitempty"`
 }
 

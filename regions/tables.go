@@ -105,7 +105,7 @@ func (p *peer) learnTables(l *link, m *membership) error {
 	return nil
 }
 
-// tables are those of a region, as it has told them; nil: it has not. The lock is held.
+// tables returns the tables of a region, as it has told them; nil: it has not. The lock is held.
 func (m *Mesh) tables(r part.Region) store.TableSet {
 	p := m.peers[peerKey{r, 0}]
 	p.mu.Lock()
@@ -113,9 +113,9 @@ func (m *Mesh) tables(r part.Region) store.TableSet {
 	return p.tables
 }
 
-// policy is what regions must agree on for the keys of a table, in the words of CTABLE: what
-// becomes of an operation, and who is told of it. The other options say what memory and disk a
-// region spends on it. Names may differ: an opid is of a key.
+// policy is what regions must agree on for the keys of a table, in the words of CTABLE: the effect
+// of an operation, and its recipients. The other options say what memory and disk a region spends
+// on it. Names may differ: an opid is of a key.
 func policy(o *store.TableOptions) [][2]string {
 	all := [][2]string{{"MODE", o.Mode.Word()}, {"WINDOW", span(o.Window)}, {"SKEW", span(o.Skew)},
 		{"IDTIME", o.IDTime.Word()}}

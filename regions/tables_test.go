@@ -128,8 +128,8 @@ func TestTablesOfOld(t *testing.T) {
 	})
 }
 
-// TestTablesOfShards: the tables of a region are asked of its first shard only, and what the
-// leaders of a cluster that reads it have heard of them is said once.
+// TestTablesOfShards: the tables of a region are asked of its first shard only, and the status
+// names them once, although several leaders of a reading cluster know them.
 func TestTablesOfShards(t *testing.T) {
 	all := newRegions(t, 2, 2)
 	c := &cutShards{t: t, r: all[0],

@@ -16,7 +16,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// REGION.PULL DIGEST, and who asks it: a look compares what this region has with what each other one has.
+// REGION.PULL DIGEST, and its caller: a look compares the data of this region with the data of each
+// other one.
 
 // wordDigest begins the arguments of a request for a digest.
 const wordDigest = "DIGEST"
@@ -127,7 +128,7 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	return all, err
 }
 
-// look compares this region with those of the others that are in only, gently; nil: with all that
+// look compares this region with the other regions in only, gently; if only is nil, with all that
 // it reads, at once. It tells of each when it is done.
 func (m *Mesh) look(ctx context.Context, only map[part.Region]bool, tell func(*outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -188,7 +189,7 @@ func newOpen(ranges []store.PullRange, left *buckets) *open {
 	return o
 }
 
-// next returns the groups behind some that are to be compared: as many as are neighbours in a
+// next returns the next groups to compare, behind the group after: as many as are neighbours in a
 // range, by buckets only a few.
 func (o *open) next(after int, fine bool) (p piece, ok bool) {
 	first, most := after+1, slots
@@ -225,8 +226,8 @@ func (o *open) agreed(group int, some uint64, is store.Agreement) (differ uint64
 }
 
 // verify compares this region with one. Buckets that differ are looked at twice, since they may
-// have been in the middle of a change, and those that are being changed more often. What has been
-// compared is told also if it fails.
+// have been in the middle of a change. Buckets that are being changed are looked at more often. out
+// has the compared part also after an error.
 func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	m, _, err := p.member()
 	ranges, failed := p.opts.Store.PullRanges(p.region)

@@ -14,8 +14,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// answerDigests has a region answer requests for digests with what change makes of the answers. It
-// is told how many slots are asked for.
+// answerDigests lets change edit a region's answers to requests for digests. slots is the number of
+// requested slots.
 func (r *region) answerDigests(change func(slots int, reply []byte) []byte) {
 	f := func(args [][]byte, reply []byte) []byte {
 		if string(args[0]) != wordDigest {
@@ -137,9 +137,9 @@ func everything() (all buckets) {
 	return all
 }
 
-// TestSuspects: what differs is a mismatch as soon as it has differed twice, also if it could not
-// be compared in between; what has been found equal in between is none, and what is never
-// comparable keeps nothing else from that.
+// TestSuspects: a bucket is a mismatch as soon as it has differed twice, also if it could not be
+// compared in between. A bucket that was equal in between is no mismatch, and a bucket that is
+// never comparable hides no other mismatch.
 func TestSuspects(t *testing.T) {
 	a := newRegions(t, 1, 1, 1)[0]
 	a.start(map[part.Region]string{1: "127.0.0.1:1", 2: "127.0.0.1:1"}, nil)

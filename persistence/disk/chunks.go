@@ -44,7 +44,7 @@ func (p Part) Begins() bool { return p == Full || p == First }
 // Ends: see Begins.
 func (p Part) Ends() bool { return p == Full || p == Last }
 
-// Kind is what a parser finds at the beginning of what is left of a block.
+// Kind is what a parser finds at the beginning of the rest of a block.
 type Kind int
 
 // The kinds.

@@ -20,11 +20,11 @@ var (
 	// ErrCorrupt: bytes on disk are not what was written: a checksum, a
 	// length, a name or an order does not hold.
 	ErrCorrupt = errors.New("data on disk is damaged")
-	// ErrNoSpace: the disk has no space for what was to be written. Nothing was
-	// written, nothing has failed, and it may be tried again.
+	// ErrNoSpace: the disk has no space for the write. Nothing was written, nothing has failed, and
+	// it may be tried again.
 	ErrNoSpace = errors.New("no space left on the disk")
-	// ErrFailed: an earlier commit or fsync failed, the outcome of what was
-	// under way is unknown and nothing more is accepted until reopening (G8).
+	// ErrFailed: an earlier commit or fsync failed, the outcome of the writes under way is unknown
+	// and nothing more is accepted until reopening (G8).
 	ErrFailed = errors.New("storage failed, only reopening clears it")
 	// ErrBadOptions: options outside their documented range.
 	ErrBadOptions = errors.New("bad options")
@@ -62,8 +62,8 @@ func Wrap(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Failure is the first error after which nothing more is accepted (G8). The zero
-// value is none. Safe for concurrent use.
+// Failure is the first error after which nothing more is accepted (G8). The zero value stands for
+// no failure. Safe for concurrent use.
 type Failure struct{ first atomic.Pointer[error] }
 
 // Err returns it, nil while all is well.

@@ -24,9 +24,9 @@ const (
 
 // Mark says up to where a file that grows is really on the disk, file number File up
 // to Offset, and that all files with lower numbers are, wholly: LOGSYNC of the op log,
-// MANISYNC of Pebble's MANIFEST. What lies before the mark may not be damaged. What
-// lies after it may be lost in a power loss, and if fsyncs are lazy, since pages reach
-// the disk in any order, have holes with whole records behind them.
+// MANISYNC of Pebble's MANIFEST. Bytes before the mark may not be damaged. Bytes after it may be
+// lost in a power loss, and if fsyncs are lazy, since pages reach the disk in any order, have holes
+// with whole records behind them.
 //
 // The mark is written after each real fsync and not itself fsynced: a mark
 // that lags behind is still true. Only a change of Lazy is fsynced.

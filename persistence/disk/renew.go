@@ -9,12 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// What a start reads and relies on is made durable before anything rests on it. The process before
-// may have been killed between a write and its fsync: then memory holds what no disk has, and a
-// power loss after this start would take it, with all that was answered since. Names are made
+// Content that a start reads and relies on is made durable before anything rests on it. The process
+// before may have been killed between a write and its fsync: then memory holds what no disk has,
+// and a power loss after this start would take it, with all that was answered since. Names are made
 // durable by SyncDir, and SyncName for the directory's own. Content is not made so by an fsync
 // alone: that writes dirty pages only, and a failed fsync has left them clean, and on no disk. So
-// Renew writes anew what is not known to be durable.
+// Renew writes content anew that is not known to be durable.
 //
 // A directory needs no more than SyncDir: where its blocks cannot be written, a file system with a
 // journal refuses every change from then on.

@@ -54,8 +54,8 @@ func TestCopyOfMovingLog(t *testing.T) {
 			}
 			racing := false
 			o := testOptions(racedFS{FS: mem, between: func(name string, read int64) {
-				// The copy has just passed the end of what was written: now
-				// the writer overtakes it.
+				// The copy has just passed the end of the written records: now the writer overtakes
+				// it.
 				if !racing {
 					return
 				}

@@ -33,9 +33,9 @@ func prefix(t testing.TB, db *Log) uint64 {
 	return n
 }
 
-// verifyCrashed opens what a crash left, and checks that the log is a prefix
-// of what was written that holds at least the promised records and at most the
-// attempted ones, and that life goes on.
+// verifyCrashed opens the log that a crash left, and checks that it is a prefix of the written
+// records that holds at least the promised records and at most the attempted ones, and that life
+// goes on.
 func verifyCrashed(t testing.TB, fsys vfs.FS, policy Fsync, promised, attempted uint64) Recovery {
 	t.Helper()
 	o := testOptions(fsys)

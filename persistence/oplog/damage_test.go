@@ -25,7 +25,7 @@ func TestDamagedBeforeMark(t *testing.T) {
 			t.Fatalf("flip at %d: %v", offset, err)
 		}
 	}
-	// A file that ends before the mark has lost durable bytes, too.
+	// A file that ends before the mark has also lost durable bytes.
 	damaged = holedDirectory(t)
 	path := fmt.Sprintf("data/log/%06d.log", mark.File)
 	if err := disk.Truncate(damaged, path, "data/aside", mark.Offset-1); err != nil {
@@ -66,8 +66,7 @@ func TestDamagedUnderAlways(t *testing.T) {
 }
 
 // TestDamageAheadOfTheMark: LOGSYNC is not fsynced with each commit, and may lag behind
-// after a power loss. What later records say was durable before them may not be damaged
-// either.
+// after a power loss. Bytes that a later record calls durable may not be damaged either.
 func TestDamageAheadOfTheMark(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	o := testOptions(mem)

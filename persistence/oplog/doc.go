@@ -52,10 +52,9 @@
 //
 // In a shard the op log is Raft's log ([Options.Sections]). [Log.AppendEntries] takes the
 // place of Append and Wait, and Raft decides what is committed. It takes back entries that
-// are not ([Log.DeleteEntries]): a record says so, and what lies before it in the files
-// stays there. Which entries are committed follows from what was applied
-// ([Log.SetApplied]): each record notes it. Open and BeginRecovery show the sections of
-// these entries, and of no others (entryscan.go).
+// are not ([Log.DeleteEntries]): a record says so, and the bytes before it in the files stay there.
+// The committed entries follow from the applied index ([Log.SetApplied]): each record notes it.
+// Open and BeginRecovery show the sections of these entries, and of no others (entryscan.go).
 //
 // # After a crash
 //

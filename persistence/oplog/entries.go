@@ -21,8 +21,8 @@ const (
 	MaxEntry = 64 << 20
 	// entryCache is how many bytes of the newest entries are kept in memory.
 	entryCache = 16 << 20
-	// readAhead is how many bytes are read at once for who reads one entry after the other,
-	// as Raft does twice when it starts.
+	// readAhead is how many bytes are read at once for a reader of one entry after the other, as
+	// Raft is twice when it starts.
 	readAhead = 256 << 10
 )
 
@@ -66,10 +66,10 @@ type entryPlace struct {
 
 // entries are the entries of a replicated log.
 //
-// What is written to the files is appended only. A record `cut` says that the entries
-// behind an index are void, `void` that all are. Each record notes up to which index its
-// writer had applied: these entries are committed, and are never cut. So the sections in
-// entries are seen by Read up to there, and no others are.
+// The files are only appended to. A record `cut` says that the entries behind an index are void,
+// `void` that all are. Each record notes up to which index its writer had applied: these entries
+// are committed, and are never cut. So the sections in entries are seen by Read up to there, and no
+// others are.
 type entries struct {
 	writing longlock.Mutex // held, before mu, by who appends or deletes entries
 	scratch []byte         // of who writes
@@ -169,9 +169,9 @@ func (s *entries) forget(upTo uint64) {
 
 // SetApplied says that the entries up to an index are committed and applied, before
 // anybody else relies on it: a snapshot or a copy has no more than that. Records note it
-// from then on. An index behind the last entry is that of a state which came
-// from elsewhere: the next entry must follow it, and makes all earlier ones void. Such a state
-// is of the reign that the log knows last.
+// from then on. An index behind the last entry belongs to a state that came from elsewhere: the
+// next entry must follow it, and makes all earlier ones void. Such a state is of the reign that the
+// log knows last.
 func (l *Log) SetApplied(index uint64) {
 	l.mu.Lock()
 	l.entries.applied = max(l.entries.applied, index)
@@ -208,11 +208,11 @@ func (l *Log) EntryBounds() (first, last uint64) {
 // with one write(2) and one fsync. It keeps their bytes, which nobody may change.
 //
 // The first must follow the last entry. Or it follows what was applied, further on
-// (SetApplied): then the log begins anew with it. What follows it must be deleted first.
+// (SetApplied): then the log begins anew with it. Entries behind that place must be deleted first.
 //
 // reserved are bytes of the op log that the caller has reserved for them; they are taken,
-// whatever comes out. What lacks is reserved here. ErrNoSpace: nothing was appended, and
-// it may be tried again. An ErrFailed is final (G8). Any other error means that the
+// whatever comes out. If they are too few, the rest is reserved here. ErrNoSpace: nothing was
+// appended, and it may be tried again. An ErrFailed is final (G8). Any other error means that the
 // entries are not what they should be, and that nothing was appended.
 func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	s := &l.entries
@@ -254,7 +254,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	return nil
 }
 
-// checkEntries checks entries that are to be appended, and says of which reign they are.
+// checkEntries checks entries before they are appended, and returns their reign.
 func (l *Log) checkEntries(es []Entry) error {
 	if l.o.Sections == nil {
 		return fmt.Errorf("%w: a log without Sections has no entries", disk.ErrBadOptions)
@@ -346,8 +346,8 @@ func (l *Log) appendEntry(e *Entry) entryPlace {
 const (
 	// markRecord bounds what a cut or a void takes in the log.
 	markRecord = entryMark + SectionOverhead
-	// cutSlack is what entries leave to cuts, voids and notes of what was applied, without
-	// which a full disk could not be relieved.
+	// cutSlack is the space that entries leave to cuts, voids and notes of the applied index,
+	// without which a full disk could not be relieved.
 	cutSlack = 4 << 10
 )
 

@@ -43,7 +43,7 @@ func (m *shardLog) apply(index uint64) {
 	m.applied = index
 }
 
-// begin makes everything void: the log goes on behind what was applied.
+// begin makes everything void: the log goes on behind the applied index.
 func (m *shardLog) begin() {
 	maps.DeleteFunc(m.committed, func(i, _ uint64) bool { return i > m.noted })
 	m.first, m.terms, m.noted = m.applied+1, nil, m.applied

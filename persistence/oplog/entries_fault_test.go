@@ -151,7 +151,7 @@ func TestEntriesRoom(t *testing.T) {
 	l.mu.Unlock()
 	mustClose(t, l)
 	l = mustOpen(t, o)
-	small.Fill(30 << 10) // less than what others must leave
+	small.Fill(30 << 10) // less than other writes must leave
 	_, last := l.EntryBounds()
 	next = last + 1
 	if err := append1(10<<10, 0); err != nil {

@@ -16,7 +16,7 @@ import (
 // beginType is the type of entries with which reigns begin.
 const beginType = 7
 
-// shardOptions are those of a replicated log whose entries of type 0 are sections.
+// shardOptions returns the options of a replicated log whose entries of type 0 are sections.
 func shardOptions(fsys vfs.FS) Options {
 	o := testOptions(fsys)
 	o.Sections = func(e *Entry) (from, to int, begins bool, err error) {

@@ -23,7 +23,7 @@ type entryScan struct {
 	shown uint64
 }
 
-// pending is a section that is perhaps not committed, or if it is to be copied, an entry.
+// pending is a section that is perhaps not committed, or in a scan that copies, an entry.
 type pending struct {
 	index     uint64
 	partition uint16
@@ -94,7 +94,7 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 func (s *entryScan) order(l *Log, index uint64, e entrySection) error {
 	ok, reign := false, s.reign(index)
 	if s.next == 0 {
-		reign = e.reign // it began before what is scanned
+		reign = e.reign // it began before the scanned records
 	}
 	switch e.kind {
 	case kindEntry:
@@ -140,7 +140,7 @@ func (s *entryScan) show(l *Log, applied uint64) error {
 func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	l.entries.noted = s.applied
 	if len(s.places) > 0 {
-		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
+		s.applied = max(s.applied, s.first()-1) // only files of applied entries are given up
 	}
 	l.entries.next, l.entries.places = s.next, s.places
 	l.entries.applied, l.entries.reigns = s.applied, s.reigns
@@ -153,8 +153,8 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	}
 }
 
-// CopyCommitted is CopyTo of what is committed, and of nothing else: the copy of a replicated
-// log has what was applied, as records of a node's own, and no entries.
+// CopyCommitted is CopyTo for the committed sections only: the copy of a replicated log has the
+// applied ones, as records of a node's own, and no entries.
 func (l *Log) CopyCommitted(dir, markDir string) (err error) {
 	if _, last := l.EntryBounds(); last == 0 && l.Applied() == 0 {
 		return l.CopyTo(dir, markDir)

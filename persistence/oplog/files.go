@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// RecycledSuffix ends the names of log files that are to be used (again).
+	// RecycledSuffix ends the names of log files that wait to be used (again).
 	RecycledSuffix = ".recycle"
 	// maxRecycled is how many of them are kept.
 	maxRecycled = 8
@@ -214,7 +214,7 @@ func (l *Log) end(f *syncedFile, last []byte) error {
 }
 
 // Trim gives up the sections of a partition below a sequence: a file that holds no
-// other is used again. Whatever was to outlast them must be durable.
+// other is used again. Everything that must outlast them must be durable.
 func (l *Log) Trim(partition uint16, below uint64) error {
 	if err := l.Failure(); err != nil {
 		return err
@@ -347,7 +347,7 @@ func (l *Log) CopyTo(dir, markDir string) error {
 			return err
 		}
 	}
-	// What is left is durable, and the mark says so: later damage is noticed.
+	// The rest is durable, and the mark says so: later damage is noticed.
 	mark := disk.MarkFile{FS: l.o.FS, Dir: markDir, Name: MarkName}
 	return errors.Join(mark.Create(num, tail.Good), mark.Close())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// ErrBookmark: the file that a bookmark is in was given up. Who reads must begin anew.
+// ErrBookmark: the file that a bookmark is in was given up. The reader must begin anew.
 var ErrBookmark = errors.New("the op log was given up where it was to be read on")
 
 // errFollowed ends the reading of a file.
@@ -43,7 +43,8 @@ func (l *Log) BookmarkAt(from map[uint16]uint64) Bookmark {
 // durable, and reads nothing else, while all else goes on. It returns a bookmark behind the last
 // record that fn took. Of a replicated log it sees what is committed by now, and may see a record once more.
 //
-// ErrBookmark: what follows was trimmed. What was trimmed before is left out.
+// ErrBookmark: the log behind the bookmark was trimmed. Records that were trimmed before are left
+// out.
 func (l *Log) Follow(m Bookmark, fn func(record []byte) error) (Bookmark, error) {
 	if l.isClosed.Load() {
 		return m, disk.ErrClosed
@@ -104,7 +105,7 @@ type follower struct {
 	m       *Bookmark
 	fn      func(record []byte) error
 	payload []byte // of the record at hand
-	done    bool   // nothing more is to be read
+	done    bool   // there is nothing more to read
 	err     error  // of fn
 }
 

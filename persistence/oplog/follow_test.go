@@ -200,7 +200,7 @@ func TestFollowForged(t *testing.T) {
 	}
 }
 
-// TestFollowDamage: damage of what was written is an error before the newest file's end.
+// TestFollowDamage: damage of written bytes is an error before the newest file's end.
 func TestFollowDamage(t *testing.T) {
 	fsys := vfs.NewMem()
 	f := newFollowed(t, fsys)

@@ -7,11 +7,11 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// Follow in a replicated log. What was committed lately is read entry by entry, most of it from memory, and a
-// bookmark is the index of an entry. What is older, or lies before the entries because this directory is a
-// copy, is read from the files, up to where the entries go on.
+// Follow in a replicated log. Recent commits are read entry by entry, most of it from memory, and a
+// bookmark is the index of an entry. Older records, and those before the entries of a directory
+// that is a copy, are read from the files, up to where the entries go on.
 
-// followEntries is Follow of what is committed in a replicated log, by entries and by files.
+// followEntries is Follow for the committed part of a replicated log, by entries and by files.
 func (l *Log) followEntries(m Bookmark, fn func(record []byte) error) (Bookmark, error) {
 	if m.entry > 0 {
 		return l.followByIndex(m, fn)

@@ -71,7 +71,7 @@ func (l *Log) SetFsync(f Fsync) error {
 func (l *Log) Policy() Fsync { return l.sync.fsyncPolicy() }
 
 // Stalled reports whether, under Everysec, an fsync takes so long that commits wait for
-// it, or soon will. Who need not should then have nothing to do with who must.
+// it, or soon will. Work that need not wait should then depend on no commit that must.
 func (l *Log) Stalled() bool { return l.sync.stalled() }
 
 // Fsyncs returns how many fsyncs there were, and how long they took.

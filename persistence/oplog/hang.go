@@ -8,9 +8,9 @@ import (
 )
 
 // A disk that does not answer fails no call, so nothing else would notice it. The log looks a few
-// times a second whether a write or an fsync of its files, or of others that it is to watch, is
-// still the one of the look before, and adds up how long it has been. The time between two looks
-// counts at most maxLook: while the process or the machine stands still, the disk is not to blame.
+// times a second whether a write or an fsync of its files, or of others that it watches, is still
+// the one of the look before, and adds up how long it has been. The time between two looks counts
+// at most maxLook: while the process or the machine is paused, the disk is not to blame.
 const (
 	lookEvery = 250 * time.Millisecond
 	maxLook   = time.Second

@@ -19,9 +19,9 @@ func anotherFile(db *Log) {
 }
 
 // TestHang: a write or an fsync that does not end is counted once it is too old, whatever the
-// policy and whoever began it, and told of at each look until it ends. What ends in time is not; a
-// pause makes nothing older by more than a second; and many calls that each end in time are no
-// hang.
+// policy and whoever began it, and reported at each look until it ends. A call that ends in time is
+// not; a pause makes nothing older by more than a second; and many calls that each end in time are
+// no hang.
 func TestHang(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy Fsync

@@ -11,7 +11,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// testOptions are those of a log in the directory data/log.
+// testOptions returns options of a log in the directory data/log.
 func testOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "data/log", MarkDir: "data", FileSize: 32 << 20, Partitions: 16}
 }
@@ -31,7 +31,7 @@ func mustOpen(t testing.TB, o Options) *Log {
 	return l
 }
 
-// tryOpen makes the directory, too.
+// tryOpen makes the directory and opens the log.
 func tryOpen(o Options) (*Log, error) {
 	if err := disk.MakeDir(o.FS, o.Dir); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func expect[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// testOptionsAt are those of a log that has a directory for itself.
+// testOptionsAt returns options of a log that has a directory for itself.
 func testOptionsAt(fsys vfs.FS, dir string, policy Fsync) Options {
 	o := testOptions(fsys)
 	o.Dir, o.MarkDir, o.Fsync = dir, dir, policy

@@ -74,9 +74,8 @@ func (o Options) withDefaults() Options {
 //
 // The first waiter for a record that nobody is writing yet becomes the leader: it
 // writes everything appended so far, with one write(2) and at most one fsync, and
-// then lets the others go. What is appended meanwhile is the next leader's, so
-// that commits under way share an fsync. No goroutine of the log's own is on
-// the way of a commit.
+// then lets the others go. Records appended meanwhile are the next leader's, so that commits under
+// way share an fsync. No goroutine of the log's own is on the way of a commit.
 type Log struct {
 	o          Options
 	sync       syncer
@@ -212,14 +211,14 @@ func (l *Log) append(record []byte) (size int) {
 }
 
 // Wait returns once the record at a place is as durable as the policy promises
-// (G2), or once the log has failed (G8). Place 0 is that of no record.
+// (G2), or once the log has failed (G8). Place 0 belongs to no record.
 func (l *Log) Wait(place uint64) error {
 	if err := l.await(place); err != nil {
 		return l.o.Failed.Set(err)
 	}
-	// What an fsync of its own has covered is durable even if another one has failed
-	// since, but under Everysec the fsync is still to come: the failure of the
-	// background fsync is told to everyone who waits later.
+	// A record that an fsync of its own has covered is durable even if another fsync has failed
+	// since, but under Everysec the fsync is still to come: the failure of the background fsync is
+	// told to everyone who waits later.
 	return l.Failure()
 }
 

@@ -209,8 +209,8 @@ func TestRecycledFileIsEmpty(t *testing.T) {
 	mustClose(t, db)
 }
 
-// TestFileOfTwoNames: a crash may leave a file under both names of the rename by
-// which it was to be used again; nothing is written under either of them.
+// TestFileOfTwoNames: a crash may leave a file under both names of the rename that puts it to use
+// again; nothing is written under either of them.
 func TestFileOfTwoNames(t *testing.T) {
 	o := testOptions(vfs.Default)
 	o.Dir, o.MarkDir = t.TempDir(), t.TempDir()

@@ -52,8 +52,8 @@ func (f *scannedFile) empty() bool {
 }
 
 // scan reads all files of the log, indexes their records and says where the log ends; recovery gets
-// what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
-// cannot leave: a file that is missing, or one that ends before it was durable.
+// the damage to cut. It changes nothing. It refuses a state that an orderly server, or a crash of
+// it, cannot leave: a file that is missing, or one that ends before it was durable.
 func (l *Log) scan() (scannedLog, error) {
 	var s scannedLog
 	nums, err := l.list()

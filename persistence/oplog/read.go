@@ -42,9 +42,9 @@ func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 
 // Tail calls fn for a partition's sections with a sequence of at least from that are
 // committed by now, ascending, until it returns an error, which Tail returns. fn borrows the
-// section. Of a log that is not replicated it sees all that was written. It reads the files
-// that have such sections, whole, while all else goes on. What was trimmed is left out: the
-// caller has a Hold.
+// section. In a log that is not replicated it sees all written sections. It reads the files that
+// have such sections, whole, while all else goes on. Trimmed sections are left out: the caller has
+// a Hold.
 func (l *Log) Tail(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
 	if l.isClosed.Load() {
 		return disk.ErrClosed
