@@ -101,7 +101,7 @@ func TestInfoLines(t *testing.T) {
 	}
 }
 
-// TestInfoSections: several at once, each once, unknown ones are none.
+// TestInfoSections: several at once come once each, and unknown ones not at all.
 func TestInfoSections(t *testing.T) {
 	c := dial(t, newStore(t), new(Server))
 	titles := func(say string) string {
@@ -152,8 +152,8 @@ func TestInfoCountsDenials(t *testing.T) {
 	denied("0", "0", "0", "0")
 }
 
-// TestInfoCountsRounds: a pipeline is one, however many requests it has, and its
-// time is that of its commands.
+// TestInfoCountsRounds: a pipeline is one, however many requests it has, and its time is the time
+// of its commands.
 func TestInfoCountsRounds(t *testing.T) {
 	srv := new(Server)
 	c := dial(t, newStore(t), srv)

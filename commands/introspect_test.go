@@ -71,8 +71,7 @@ func differs(name, field string) string {
 	return ""
 }
 
-// commandRow asks for what is known of a command, rendered field by field; nil
-// if it is not known.
+// commandRow returns the description of a command, rendered field by field; nil if it is not known.
 func commandRow(name string, ask func(request string) string) []string {
 	reply, _ := decode(ask("COMMAND INFO " + name))
 	rows := reply.([]any)

@@ -150,8 +150,8 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestRegionElsewhere: in a node that is no member of a cluster yet all of REGION is refused; and a
-// node of one that knows too little tells other regions nothing.
+// TestRegionElsewhere: a node outside a cluster refuses all of REGION; and a node of a cluster that
+// knows too little tells other regions nothing.
 func TestRegionElsewhere(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	for _, line := range []string{"REGION CREATE a b:1",

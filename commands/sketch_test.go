@@ -64,7 +64,7 @@ func vectorReply(b string) (shown, rest string) {
 }
 
 // TestSketchVectors: replies and error texts are RedisBloom's, in both versions of the
-// protocol. What is remarked in the file is done otherwise, and tested elsewhere.
+// protocol. Remarks in the file name what fbfkv does otherwise, which other tests hold.
 func TestSketchVectors(t *testing.T) {
 	text, err := os.ReadFile("testdata/sketch.vectors")
 	if err != nil {

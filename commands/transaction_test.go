@@ -124,7 +124,7 @@ func TestWatchInAPipeline(t *testing.T) {
 	c.play([]step{{"MULTI", "+OK"}, {"GET k", "+QUEUED"}, {"EXEC", `["4"]`}})
 }
 
-// What answers at once in a transaction is not carried out either.
+// Commands that answer at once in a transaction are not carried out either.
 func TestWatchHoldsBackWhatRunsAtOnce(t *testing.T) {
 	sets := 0
 	srv := &Server{

@@ -7,8 +7,8 @@ import (
 
 // bench is a filter of one segment in steady state: it takes one id per
 // millisecond of logged time, and its window is such that generations
-// reach the size they are meant for just when their period ends. Rotation,
-// expiry and clearing are part of what is measured.
+// reach the size they are meant for just when their period ends. Rotation, expiry and clearing are
+// part of the measured time.
 type bench struct {
 	f   *Filter
 	now int64

@@ -78,7 +78,7 @@ func ExampleFilter() {
 	// 3
 }
 
-// What is decided once is logged, and repeated elsewhere without deciding again.
+// A decision is made once, logged, and repeated elsewhere without deciding again.
 func ExampleFilter_Apply() {
 	o := fbf.Options{Window: 1000, Error: 1e-3}
 	live, _ := fbf.New(o, 0)

@@ -93,7 +93,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestStats: the figures agree with what was done.
+// TestStats: the figures agree with the operations.
 func TestStats(t *testing.T) {
 	s := newSim(t, Options{Window: minute, Error: 1e-3}, 1)
 	s.run(5*minute, steady(100))

@@ -289,8 +289,8 @@ func oldHash(seed uint64, key, id []byte) uint64 {
 	return mum(xxhash.Sum64(b)^seed, 0x9E3779B97F4A7C15)
 }
 
-// twinFor computes, without the seed, an id whose oldHash with the key other is that of key and
-// id under every seed. The lanes but the first differ after the first 32 bytes; their next
+// twinFor computes, without the seed, an id whose oldHash with the key other equals the oldHash of
+// key and id under every seed. The lanes but the first differ after the first 32 bytes; their next
 // words take that back. Keys have at most 19 bytes, ids at least 60. change makes several twins.
 func twinFor(key, id, other []byte, change byte) []byte {
 	const p1, p2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F
@@ -312,8 +312,8 @@ func twinFor(key, id, other []byte, change byte) []byte {
 	return twin[12+len(other):]
 }
 
-// TestTwinsOfTheOldHash: operations of one user, on keys of theirs, that were computed to
-// collide with those of another under every seed do not any more.
+// TestTwinsOfTheOldHash: operations that one user computed, on own keys, to collide under every
+// seed with operations of another user do not collide any more.
 func TestTwinsOfTheOldHash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	key := []byte("view:shop:home")

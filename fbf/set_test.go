@@ -13,7 +13,7 @@ import (
 	"weak"
 )
 
-// testSet is a set with a clock of its own, beside an exact list of what it was asked.
+// testSet is a set with a clock of its own, beside an exact list of its questions.
 type testSet struct {
 	*Set
 	t      *testing.T

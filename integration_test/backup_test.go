@@ -273,8 +273,8 @@ func TestBackupCommand(t *testing.T) {
 	}
 }
 
-// TestCheckCommand: exit status and words for a directory that is sound, one
-// in use, one that is none, and damaged ones.
+// TestCheckCommand: exit status and words for a sound data directory, one in use, a directory of
+// another kind, and damaged ones.
 func TestCheckCommand(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -281,8 +281,8 @@ func without(all []*server, one *server) (rest []*server) {
 	return rest
 }
 
-// TestClusterRefusals names servers that cannot be what is asked for. Each answer says why, and
-// nothing has changed.
+// TestClusterRefusals names servers that do not fit the command. Each answer says why, and nothing
+// has changed.
 func TestClusterRefusals(t *testing.T) {
 	t.Parallel()
 	alone, free, full, spare := startServer(t), startNode(t), startNode(t), startNode(t)
@@ -345,7 +345,7 @@ func TestClusterRefusals(t *testing.T) {
 	}
 }
 
-// giveData gives a server that is no member data: as one that stands alone.
+// giveData gives data to a server outside a cluster, which it runs alone for that.
 func giveData(t *testing.T, s *server) {
 	t.Helper()
 	s.stop()
@@ -430,9 +430,9 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 	return s
 }
 
-// freePorts returns the first of n ports one after the other that nobody listens on, nor on
-// those 10000 higher. None of them is one that the system gives to those who dial, nor, since a node
-// that is down has its port no less, one that was drawn before.
+// freePorts returns the first of n consecutive ports. Nobody listens on them, nor on the ports
+// 10000 higher. None of them is one that the system gives to dialing sockets. None was drawn
+// before, since a node that is down keeps its port.
 func freePorts(t testing.TB, n int) (first int) {
 	t.Helper()
 	drawnPorts.Lock()
@@ -490,7 +490,7 @@ func TestClusterOfOneServersData(t *testing.T) {
 	operate(t, 1, "no such file", "restore", backup+"-not", startNode(t).address())
 }
 
-// TestClusterIsRecovered loses two of three nodes for ever. What the third has becomes a new
+// TestClusterIsRecovered loses two of three nodes for ever. The data of the third becomes a new
 // cluster.
 func TestClusterIsRecovered(t *testing.T) {
 	t.Parallel()

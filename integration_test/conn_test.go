@@ -60,7 +60,7 @@ func (c *rawConn) reply() string {
 	return reply
 }
 
-// isTimeout reports whether err is that of a deadline.
+// isTimeout reports whether err comes from a deadline.
 func isTimeout(err error) bool {
 	var e net.Error
 	return errors.As(err, &e) && e.Timeout()

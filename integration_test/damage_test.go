@@ -204,7 +204,7 @@ func TestLostSnapshots(t *testing.T) {
 		for i := range 100 {
 			c.want(":4", "CGET", fmt.Sprintf("approx:%d", i))
 		}
-		// What was forgotten is refused where its time is known (G7).
+		// A forgotten operation is refused where its time is known (G7).
 		if got := c.do("CINCRBY", "approx:1", "op-9", "1", "AT", "1700000000000"); !strings.HasPrefix(got,
 			"-STALE") {
 			t.Errorf("an operation from before: %s", got)

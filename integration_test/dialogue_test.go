@@ -22,10 +22,10 @@ import (
 //	3 _
 //
 // A line after a command is its reply as readReply renders it. One that begins
-// with 2 or 3 is the reply in that version of the protocol, and one that begins with
-// shard is that of the leader of a shard, where it must be another. One in /slashes/ is
-// a regular expression for the whole of it. In a command, "quotes" may hold
-// escapes, and (x*512) stands for 512 times x.
+// with 2 or 3 is the reply in that version of the protocol, and one that begins with shard is the
+// reply of the leader of a shard, where it must be another. One in /slashes/ is a regular
+// expression for the whole of it. In a command, "quotes" may hold escapes, and (x*512) stands for
+// 512 times x.
 func TestDialogues(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.dialogue")
 	if err != nil || len(files) == 0 {

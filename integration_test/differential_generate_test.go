@@ -217,7 +217,7 @@ func (g *generator) arg(args []string, a commands.Arg) []string {
 var oddIntegers = []string{"9223372036854775807", "-9223372036854775808", "9223372036854775808", "abc", "1.5",
 	`""`, "+1", "01", "-0", `" 1"`}
 
-// value draws an argument that is no keyword.
+// value draws an argument other than a keyword.
 func (g *generator) value(a commands.Arg) string {
 	odd := g.IntN(12) == 0
 	isTime := strings.Contains(a.Name, "seconds")

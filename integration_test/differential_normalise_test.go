@@ -34,7 +34,7 @@ var normalisers = map[string]func(redis, ours *reply){
 	"hello": func(redis, ours *reply) { maskHello(redis); maskHello(ours) },
 	// changes: of INFO only rdb_changes_since_last_save.
 	"changes": func(redis, ours *reply) { onlyChanges(redis); onlyChanges(ours) },
-	// any: the step is there for what it does, such as cleaning up.
+	// any: the step is there for its effect, such as cleaning up.
 	"any": func(redis, ours *reply) { *redis, *ours = reply{}, reply{} },
 	// type: only the kind of the reply.
 	"type": func(redis, ours *reply) { onlyKind(redis); onlyKind(ours) },

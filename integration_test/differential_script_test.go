@@ -18,7 +18,7 @@ import (
 //	scan> MATCH a*        SCAN from cursor 0 until it is 0 again: all the keys, sorted
 //	raw> "PING\r\n"       these bytes as they are, and one reply
 //	mute> CLIENT REPLY OFF   a command that gets no reply
-//	next>                 one more reply, of what was sent before
+//	next>                 one more reply, to bytes that were sent before
 //	fields> INFO memory   every section and field of Redis' reply is in ours
 //	sleep 20ms
 //	# a comment

@@ -14,7 +14,7 @@ import (
 
 // TestDifferential plays the scripts of testdata/differential, and those made from the command
 // table, to a real Redis and to fbfkv, in each version of the protocol, and in one of them to the
-// leader of a shard, and compares every reply. What a script looks like is told in
+// leader of a shard, and compares every reply. The syntax of a script is in
 // differential_script_test.go. A reply that must differ is listed with its reason in
 // testdata/differential/skip.txt; a line there that hides no difference fails the test.
 func TestDifferential(t *testing.T) {

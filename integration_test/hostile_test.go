@@ -46,7 +46,7 @@ func TestHostileInput(t *testing.T) {
 		c.wantClosed()
 		other.want(":1", "CINCRBY", "witness", "op", "1")
 	}
-	// What came before the nonsense is carried out and answered.
+	// Commands before the nonsense are carried out and answered.
 	c := s.dial()
 	c.send("SET k 5\r\nGET k\r\n*1\r\n$x\r\nSET k 6\r\n")
 	for _, want := range []string{"+OK", `"5"`, protocol + "invalid bulk length"} {

@@ -12,9 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestScan walks a key space that is larger than what is kept in memory, while
-// other keys come and go, and finds every key that exists throughout; also
-// after a restart and a crash.
+// TestScan walks a key space that is larger than the part in memory, while other keys come and go,
+// and finds every key that exists throughout; also after a restart and a crash.
 func TestScan(t *testing.T) {
 	t.Parallel()
 	const n = 3000

@@ -124,8 +124,8 @@ type retriers struct {
 func (k *retriers) start() {
 	for n := range 6 {
 		c := k.s.client(func(o *redis.Options) {
-			// More retries would not help: go-redis makes them on a connection
-			// that died during HELLO, too.
+			// More retries would not help: go-redis makes them also on a connection that died
+			// during HELLO.
 			o.PoolSize, o.MaxRetries, o.ReadTimeout = 1, 10, 5*time.Second
 			o.MinRetryBackoff, o.MaxRetryBackoff = time.Millisecond, 20*time.Millisecond
 		})
@@ -186,8 +186,8 @@ func (k *retriers) saveUntilKilled() {
 	k.s.checkLog()
 }
 
-// finish waits for what is under way and compares every counter with the sum
-// of its operations.
+// finish waits for the operations under way and compares every counter with the sum of its
+// operations.
 func (k *retriers) finish() {
 	t := k.s.t
 	close(k.stop)

@@ -27,7 +27,7 @@ var licences = []struct{ name, words string }{
 }
 
 // TestNotice expects in NOTICE the licence of each module that is linked into the program,
-// and of what is packed into it, on any system that it is released for, with or without C.
+// and of each thing packed into it, on any system that it is released for, with or without C.
 func TestNotice(t *testing.T) {
 	t.Parallel()
 	want := notice(t)

@@ -84,7 +84,7 @@ func (n *named) run(password, name string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// list returns the lists behind a key of a YAML file, which are written as those of JSON.
+// list returns the lists behind a key of a YAML file, which are written as in JSON.
 func list(t *testing.T, text, key string) (all [][]string) {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`(?s)\b`+key+`: (\["[^\]]*\])`).FindAllStringSubmatch(text, -1) {

@@ -288,7 +288,7 @@ func packageErrors(t *testing.T, command []string) {
 	d.want("-9223372036854775808", "add", "empty", -1<<63)
 	c.want(`"1"`, "GET", "page:home %ü")
 	c.want("$-1", "GET", "page:old")
-	// What the READMEs say that an ACL must permit.
+	// The permissions that the READMEs ask of an ACL.
 	c.want("+OK", "ACL", "SETUSER", "default", "-@all", "+cincrby", "+time", "+ctable", "+acl")
 	startDriver(t, command, s.address(), 10*time.Second, patience).want("3", "add", "permitted", 3)
 	// Without the permission to ask for tables: the default window is assumed.

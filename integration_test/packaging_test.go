@@ -152,7 +152,7 @@ func TestImage(t *testing.T) {
 
 // TestBackupScript runs the script of the timer and the CronJob, with a directory for a
 // store: the backup is there, can be restored, and the server knows of it. With a store
-// that loses the end of what it is given, the script fails and the server knows of none.
+// that loses the end of its input, the script fails and the server knows of none.
 func TestBackupScript(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"fbfkv-backup.service", "Dockerfile"} {

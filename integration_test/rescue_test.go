@@ -10,8 +10,8 @@ import (
 )
 
 // TestShardsAreRestored backs up a cluster of two shards and makes another one of that, while the
-// command and a node are killed. Then the first one loses half of each shard for ever, and what is
-// left becomes a cluster, too. Every key and every opid is where it was.
+// command and a node are killed. Then the first one loses half of each shard for ever, and the rest
+// becomes a cluster as well. Every key and every opid is where it was.
 func TestShardsAreRestored(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 4)

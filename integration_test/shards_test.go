@@ -13,7 +13,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// shards are those of a cluster: the nodes of each, in any order.
+// shards are the shards of a cluster: the nodes of each, in any order.
 type shards [][]*server
 
 // startShards makes a cluster of three shards of three nodes, so patient that a busy machine changes no

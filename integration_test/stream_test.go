@@ -325,7 +325,7 @@ func TestStreamOfEntries(t *testing.T) {
 	s := startServer(t)
 	c := s.client()
 	c.Do(ctx, "CMS.INITBYDIM", "s", 1000, 3)
-	// What a feeder has counted, but not acknowledged.
+	// Entries that a feeder has counted, but not acknowledged.
 	read, err := source.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "fbfkv",
 		Streams: []string{"clicks", ">"}, Count: 700}).Result()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 // Runs and snapshots are written, and runs read to be merged, past the page cache.
 // Runs are as large as all other files together, are written once and mostly never
 // read but once, by a merge; snapshots are read by the next start at most. In the
-// page cache they would take memory from data that is read again, and the processor a copy into
-// pages that the system first has to find and clear, which costs many times what handing over a
-// buffer does (BenchmarkPages). Look-ups read through the page cache.
+// page cache they would take memory from data that is read again, and cost the processor a copy
+// into pages that the system first has to find and clear. That is many times the cost of handing
+// over a buffer (BenchmarkPages). Look-ups read through the page cache.
 
 const (
 	// directAlign is what offsets, lengths and buffers of direct reads and writes

@@ -188,8 +188,8 @@ func TestMetaDamage(t *testing.T) {
 	}
 }
 
-// TestSeed: a new directory takes the seed that it is given, or draws one of its own, and
-// is refused, unchanged, when another one is asked for.
+// TestSeed: a new directory takes the given seed, or draws one of its own. Opening it with another
+// seed is refused, and changes nothing.
 func TestSeed(t *testing.T) {
 	mem, other := vfs.NewMem(), vfs.NewMem()
 	given := func(seed byte) Options {

@@ -62,8 +62,8 @@ func sealed(text []byte) []byte {
 }
 
 // ReadOrigin reads the META of the data directory or backup dir, and its origin, which names the
-// source of a backup: nil if it has none. No server need have it open. Errors: fs.ErrNotExist if it
-// is none, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
+// source of a backup: nil if it has none. No server need have it open. Errors: fs.ErrNotExist if
+// dir is neither, ErrCorrupt, ErrNewerFormat or ErrOldFormat.
 func ReadOrigin(fsys vfs.FS, dir string) (meta Meta, origin []byte, err error) {
 	b, err := disk.ReadFile(fsys, fsys.PathJoin(dir, metaName), metaMaxSize)
 	if err == nil {

@@ -56,7 +56,7 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 		return err
 	}
 	if len(q.Ranges) == 0 {
-		// No answer tells a version, and it may be others' addresses that is waited for.
+		// Without ranges no answer tells a version, and the session may wait for others' addresses.
 		if _, err := p.learn(a.link, a.m, version, 0); err != nil || asked {
 			return err
 		}

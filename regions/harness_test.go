@@ -187,7 +187,7 @@ func setOf(all []*region, self int) store.RegionSet {
 	return set
 }
 
-// start lets a region read others, with other options than those of tests if change sets them.
+// start lets a region read others, with the options of tests, which change may edit.
 func (r *region) start(peers map[part.Region]string, change func(*Options)) {
 	o := r.options(peers)
 	if change != nil {

@@ -64,7 +64,7 @@ func (n *next) write(w *resp.Writer) {
 // Told is what a source knows of a connection that asks: where the next request goes on. The zero
 // value is for a new connection. Not safe for concurrent use.
 type Told struct {
-	q    *Request  // the last one, with its ranges behind what they were told; nil: none, or they were not
+	q    *Request  // the last one, with its ranges behind the told part; nil: none, or nothing was told
 	at   time.Time // when what that was told was looked for
 	more bool      // it was not told all that there was
 }

@@ -122,7 +122,7 @@ func (n *Node) Change(set store.RegionSet) error {
 
 // Flush deletes everything in all regions, for good: it begins a new era here, which others follow when
 // they hear of it. What they count until then, and whatever a region that is away counts, is lost.
-// Errors: as those of Admit.
+// Errors: the same as of Admit.
 func (n *Node) Flush() error {
 	_, err := n.change(func(set *store.RegionSet) error {
 		set.Era++

@@ -78,7 +78,7 @@ func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	return ends, nil
 }
 
-// removedFor checks that a region that is no member was removed before, the last one of its name,
+// removedFor checks that a region outside the members was removed before, the last one of its name,
 // and that its heir is the same or is removed as well.
 func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {

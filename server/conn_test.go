@@ -228,8 +228,7 @@ func TestIdleClientsAreDisconnected(t *testing.T) {
 	})
 }
 
-// TestClientsThatDoNotReadAreDisconnected also holds that what they were to be
-// sent does not pile up.
+// TestClientsThatDoNotReadAreDisconnected also holds that their replies do not pile up.
 func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	ticks := make(chan time.Time)
 	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks})
@@ -333,8 +332,8 @@ func TestRoundsDoNotAllocate(t *testing.T) {
 		for range 300 {
 			round()
 		}
-		// What the server does from time to time allocates, and falls into more of the
-		// rounds the slower they are: so each is counted alone, and most may allocate.
+		// The server's periodic work allocates, and falls into more of the rounds the slower they
+		// are: so each is counted alone, and most may allocate.
 		counts := make([]uint64, repeats)
 		for i := range counts {
 			var before, after runtime.MemStats

@@ -195,7 +195,7 @@ func TestMemoryOfMonitors(t *testing.T) {
 }
 
 // TestMemoryOfWatchedKeys: the keys of WATCH count as the client's memory, until it watches them no
-// more. So does the queue of MULTI, which RESET ends, too.
+// more. So does the queue of MULTI, which RESET also ends.
 func TestMemoryOfWatchedKeys(t *testing.T) {
 	s := startWith(t, Options{Store: openStore(t), Logger: quiet})
 	c := s.dial(t)

@@ -53,9 +53,8 @@ var (
 )
 
 // FuzzServer sends bytes through a connection, the command table and a store on
-// a file system in memory. Whatever they are, every complete request is answered
-// with one reply that is whole RESP, in the end nothing is left over, and the
-// server goes on.
+// a file system in memory. For any bytes, every complete request is answered with one reply that is
+// whole RESP, in the end nothing is left over, and the server goes on.
 func FuzzServer(f *testing.F) {
 	for _, s := range fuzzSeeds {
 		f.Add([]byte(s))
@@ -101,8 +100,7 @@ func (s *running) converse(t *testing.T, input []byte) []byte {
 	return answer
 }
 
-// requestsIn counts the complete requests, and the one error for what is no
-// request.
+// requestsIn counts the complete requests, and the one error for malformed bytes.
 func requestsIn(input []byte) (n int) {
 	r := resp.NewReader(bytes.NewReader(input), resp.Limits{})
 	for {

@@ -314,8 +314,8 @@ func (c *client) expectLast(want string) {
 	}
 }
 
-// longEnough is how long a test waits for what has to happen. It only ends a test that
-// hangs: no machine is too slow for it.
+// longEnough is how long a test waits for an event that must come. It only ends a test that hangs:
+// no machine is too slow for it.
 const longEnough = time.Minute
 
 // eventually waits for a condition that another goroutine brings about.

@@ -43,7 +43,7 @@ func TestTurnsOfTheLoad(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := &eventLoop{server: new(Server), turn: make(chan struct{}, 3), fewest: 1, most: 3}
 			l.turns.Store(c.before)
-			l.idle.Store(9) // somebody waits for what is added
+			l.idle.Store(9) // somebody waits for the added ones
 			w := newWorker(l, false)
 			w.turn.Store(turnHeld)
 			for _, r := range c.rounds {

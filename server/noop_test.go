@@ -11,8 +11,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// noop is a store that does nothing: every operation succeeds at once. What is
-// left is what serving costs.
+// noop is a store that does nothing: every operation succeeds at once. The remaining cost is the
+// cost of serving.
 func noop(b *store.Batch) {
 	for i := range b.Ops {
 		b.Ops[i].Value, b.Ops[i].Applied, b.Ops[i].Found = 1, true, true

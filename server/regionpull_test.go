@@ -32,7 +32,7 @@ func startRegion(t *testing.T, loop string, settings ...string) (*running, *stor
 	return startLoop(t, loop, Options{Store: st, Regions: node, Logger: quiet}, settings...), st
 }
 
-// pullOf is a request of region 1 for all partitions, behind what is committed in each.
+// pullOf is a request of region 1 for all partitions, behind the committed end of each.
 func pullOf(st *store.Store, most int, block time.Duration) []string {
 	words := []string{"REGION.PULL", "77", "1", strconv.FormatUint(st.Meta().Incarnation, 10), "MAX",
 		strconv.Itoa(most),
@@ -194,7 +194,7 @@ func TestRegionPullHostile(t *testing.T) {
 	}
 }
 
-// TestRegionPullLarge: an answer may be longer than what clients may be sent, and has the types of
+// TestRegionPullLarge: an answer may be longer than the limit for clients, and has the types of
 // RESP2 whatever the connection speaks; the next command is a client's again.
 func TestRegionPullLarge(t *testing.T) {
 	for _, loop := range loops {

@@ -126,7 +126,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestWrongRules: Redis' words for what is wrong, and that nothing changes.
+// TestWrongRules: Redis' words for each mistake, and that nothing changes.
 func TestWrongRules(t *testing.T) {
 	for rule, want := range map[string]error{
 		"blah": errSyntax, "%": errSyntax, "%~a": errSyntax, "%RR~a": errSyntax, "%X~a": errSyntax,
@@ -229,8 +229,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestEverything: the short cut is taken by those who may do everything, and by
-// nobody else.
+// TestEverything: the short cut is taken for users that may do everything, and for no others.
 func TestEverything(t *testing.T) {
 	for rules, want := range map[string]bool{
 		"+@all ~*": true, "~* &* allcommands": true, "(+@all ~*)": true, "+@all -get +get ~*": true,

@@ -66,8 +66,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// What makes a backtracking matcher run for years takes this one at most the
-// product of the lengths.
+// A pattern that makes a backtracking matcher run for years takes this one at most the product of
+// the lengths.
 func TestMatchIsNotExponential(t *testing.T) {
 	start := time.Now()
 	s := []byte(strings.Repeat("a", 64<<10))

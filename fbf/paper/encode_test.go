@@ -10,7 +10,7 @@ import (
 )
 
 // TestFuzzyCopy: a filter copied in pieces while inserts and refreshes go on has,
-// after what came later is done again, all the bits of the original.
+// after the later operations are done again, all the bits of the original.
 func TestFuzzyCopy(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -88,7 +88,7 @@ func (c *Client) connect(to string, end time.Time) (*clientConnection, error) {
 	return conn, nil
 }
 
-// readReply reads one reply. A replyError is a reply, too.
+// readReply reads one reply. A replyError is also a reply.
 func readReply(in *bufio.Reader) (any, error) {
 	line, err := in.ReadString('\n')
 	if err != nil {

@@ -24,7 +24,7 @@ type Options struct {
 	Every  time.Duration // mean time between two; of a cluster: in each shard
 	Only   string        // names of faults, separated by commas; "": all
 	Work   string        // what clients do, separated by commas; "": all
-	Swarm  bool          // a third of the kinds of faults, and half of what clients do, only
+	Swarm  bool          // a third of the kinds of faults, and half of the clients' activities, only
 	Log    io.Writer     // gets the log while it grows; nil: nothing does
 	Begun  func(*World)  // is called when the world has begun; nil: nothing is
 }

@@ -44,7 +44,8 @@ func (s *regionsWorld) checkLoads() {
 	}
 }
 
-// check sends every operation again, and compares the regions with each other and with what was sent.
+// check sends every operation again, and compares the regions with each other and with the sent
+// operations.
 func (s *regionsWorld) check() {
 	if s.checkLoads(); s.w.Failure() != "" {
 		return

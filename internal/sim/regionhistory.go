@@ -233,8 +233,8 @@ func (h *RegionHistory) Lost() {
 	}
 }
 
-// Totals returns the values of counters once all operations have been answered and all regions have
-// heard of them, as far as that is known: how many operations each has.
+// Totals returns the values of counters once all operations have been answered and all regions know
+// them, as far as that is known: how many operations each has.
 func (h *RegionHistory) Totals() map[string]int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 // by REGION, as `fbfkv region` does it.
 type regionsWorld struct {
 	w       *World
-	load    *Workload // only for what it makes of replies
+	load    *Workload // only to interpret replies
 	history *RegionHistory
 	nemesis *Nemesis
 	options Options

@@ -88,7 +88,7 @@ var begun atomic.Pointer[World]
 
 // frozen gets the stacks of all goroutines once those of the bubble have waited for long, without
 // virtual time: one waits for a mutex that another one holds while it waits for time. A busy
-// machine is none of that: its goroutines would run if they could.
+// machine is another matter: its goroutines would run if they could.
 func frozen() <-chan []byte {
 	found := make(chan []byte, 1)
 	go func() {

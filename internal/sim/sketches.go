@@ -303,7 +303,7 @@ func (u *user) makeSketch(i int) bool {
 	return u.make(words...)
 }
 
-// someCounts returns how often some items are to be counted.
+// someCounts draws items, and how often to count each.
 func (u *user) someCounts() map[string]int64 {
 	counts := make(map[string]int64)
 	for range 1 + u.rng.IntN(4) {

@@ -14,7 +14,7 @@ const (
 	roughTable  = "rough"  // the same, and its operations are not recorded
 	shortWindow = time.Minute
 	// retryFor is for how long an operation in a short window is sent again after it was sent
-	// first. What is under way then has until the window's end to arrive.
+	// first. Requests under way then have until the window's end to arrive.
 	retryFor = 30 * time.Second
 	// tableCounters is how many counters each of them has.
 	tableCounters = 8

@@ -74,7 +74,7 @@ func (l *Workload) Run(number int) {
 	}
 }
 
-// activity is one kind of what clients do.
+// activity is one kind of work that clients do.
 type activity struct {
 	name   string
 	weight int // how often it is done, against the others
@@ -110,7 +110,7 @@ func (l *Workload) Choose(names string, p float64, but string) {
 	}
 }
 
-// Names returns the names of what clients do.
+// Names returns the names of the clients' activities.
 func (l *Workload) Names() string {
 	var names []string
 	for _, a := range l.activities {

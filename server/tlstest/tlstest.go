@@ -50,8 +50,8 @@ func NewAuthority(t testing.TB, name string) *Authority {
 }
 
 // Issue makes a certificate and a key for 127.0.0.1 and localhost that serve
-// for both ends of a connection until the given time, and returns the paths of
-// their files, which it replaces if it issued ones of that name before.
+// for both ends of a connection until the given time. It returns the paths of
+// their files, and replaces those that it issued under that name before.
 func (a *Authority) Issue(name string, until time.Time) (cert, key string) {
 	a.t.Helper()
 	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = until })
