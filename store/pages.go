@@ -130,7 +130,7 @@ func (p *machine) beginPages(o object, seq uint64) {
 	}
 }
 
-// endPages notes that the pages of an object are to be deleted.
+// endPages notes that the pages of an object must be deleted.
 func (p *machine) endPages(o object) {
 	switch o := o.(type) {
 	case *paged:

@@ -305,7 +305,7 @@ func TestPagesAreChecked(t *testing.T) {
 	}
 }
 
-// TestPagesWaitForTheCommit: no page reaches Pebble before what it contains is committed.
+// TestPagesWaitForTheCommit: no page reaches Pebble before its changes are committed.
 func TestPagesWaitForTheCommit(t *testing.T) {
 	inBubble(func(t *testing.T) {
 		s := testStore(t, func(o *Options) { o.Partitions = 1 })

@@ -63,8 +63,8 @@ func (p *partition) lock() {
 	}
 }
 
-// lockNow is lock for who can do without: it returns false, with nothing locked, if the
-// views are not there.
+// lockNow is lock for callers that can do without: it returns false, with nothing locked, if
+// the views are not there.
 func (p *partition) lockNow() bool {
 	p.mu.Lock()
 	if p.rebuilding {
@@ -74,8 +74,8 @@ func (p *partition) lockNow() bool {
 	return true
 }
 
-// point is a sequence of a partition. When what is not committed is taken back
-// (rebuild.go), others get its sequences: they are those of another life.
+// point is a sequence of a partition in one of its lives. When uncommitted entries are taken back
+// (rebuild.go), a new life begins, and other entries get their sequences.
 type point struct {
 	p         *partition
 	life, seq uint64
@@ -102,7 +102,7 @@ type commitMark struct {
 	// watchers are told that the mark has moved or failed (pullwait.go); how often each watches.
 	watchers map[chan struct{}]int
 	failed   error    // set once, by freeze
-	ending   error    // what is told of what is not committed: it is being taken back, or nobody knows
+	ending   error    // the answer for uncommitted entries: they are being taken back, or nobody knows
 	kept     []uint64 // what was committed of each life before
 	// postponed counts the callers of postpone for which nobody may wait in order to save.
 	postponed int
@@ -130,12 +130,12 @@ func (m *commitMark) advance(seq uint64) {
 	m.mu.Unlock()
 }
 
-// errPostponed: what was to be saved is not committed yet, and somebody needs the snapshotter
-// for what that waits for.
+// errPostponed: a checkpoint or a build of runs waits for a commit, and that commit waits for a
+// caller that needs the snapshotter.
 var errPostponed = errors.New("saving is postponed")
 
-// postpone makes everyone give up who waits, in order to save, for what is not committed:
-// until the caller takes that back with -1.
+// postpone makes all savers that wait for a commit give up, until the caller takes that back
+// with -1.
 func (m *commitMark) postpone(by int) {
 	m.mu.Lock()
 	m.postponed += by
@@ -143,8 +143,8 @@ func (m *commitMark) postpone(by int) {
 	m.mu.Unlock()
 }
 
-// postponeSaving makes checkpoints and builds of runs give up that wait for a commit, until
-// resume is called. A caller whom commits wait for does so before it takes the
+// postponeSaving makes checkpoints and builds of runs that wait for a commit give up, until
+// resume is called. A caller that commits wait for calls it before it takes the
 // snapshotter's locks.
 func (s *Store) postponeSaving() (resume func()) {
 	for _, p := range s.partitions {
@@ -189,11 +189,11 @@ func (m *commitMark) waitFor(life, seq uint64, saves bool) error {
 	return nil
 }
 
-// end makes everyone give up who waits, now or later, for what is not committed in this
-// life, and never will be.
+// end makes all present and later waiters give up on entries of this life that are not
+// committed, and never will be.
 func (m *commitMark) end() { m.tell(ErrNotLeader) }
 
-// resume lets those wait again who need what is not committed.
+// resume lets callers wait for commits again.
 func (m *commitMark) resume() { m.tell(nil) }
 
 // giveUp makes everyone give up who waits for what nobody knows to be committed or not.
@@ -206,7 +206,7 @@ func (m *commitMark) tell(err error) {
 	m.mu.Unlock()
 }
 
-// begin begins the next life, in which sequences go on behind what is committed.
+// begin begins the next life, in which sequences go on behind the last committed one.
 func (m *commitMark) begin() {
 	m.mu.Lock()
 	m.ending, m.kept = nil, append(m.kept, m.last.Load())
@@ -215,7 +215,7 @@ func (m *commitMark) begin() {
 	m.mu.Unlock()
 }
 
-// fail makes everyone who waits, now or later, for what is not committed give up.
+// fail makes all present and later waiters for a commit give up.
 func (m *commitMark) fail(err error) {
 	m.mu.Lock()
 	m.failed = err
@@ -257,8 +257,8 @@ func (m *memoryPool) addObject(bytes int64) {
 }
 
 // grantObject is grant for an object under a key. Half of the limit is for tables alone: a
-// client that may create keys keeps no table from growing. What was loaded stays, even if it
-// is more.
+// client that may create keys keeps no table from growing. Loaded objects stay, even if they
+// take more.
 func (m *memoryPool) grantObject(bytes uint64) bool {
 	limit := m.limit.Load()
 	if has := m.objects.Add(int64(bytes)); limit > 0 && has > limit/2 || !m.grant(bytes) {

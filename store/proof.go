@@ -28,7 +28,7 @@ import (
 //
 // A replica gives out no proofs: others of its shard know more than it does.
 
-// MaxAhead bounds how far a number that comes from outside may be ahead of what is known here.
+// MaxAhead bounds how far a number that comes from outside may be ahead of the highest known here.
 const MaxAhead = 1 << 40
 
 // ErrAhead: somebody names an entry of this region's log that this region has not got. Either that
@@ -116,7 +116,7 @@ func (p *partition) provedBy(region part.Region, all []Position) []Position {
 // Examine judges positions in this region's logs that another one has told. If one is proved, and
 // the log has another entry there or none, the directory is an older copy: then others do not read
 // it any more, clients' writes are refused (ErrRestored), also after a start, and Examine says why.
-// Whatever is not proved is passed over.
+// It passes over positions without a proof.
 func (s *Store) Examine(by part.Region, all []Position) error {
 	if s.replica != nil {
 		return nil

@@ -217,7 +217,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestProofOfState: a position that a state has told is proved, too.
+// TestProofOfState: a position that comes from a state is proved as well.
 func TestProofOfState(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)
 	a, b := w.r[0], w.r[1]

@@ -12,24 +12,24 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Regions pull from each other: each asks every other one, for each of its own partitions, what
-// the other has done behind what was taken, and takes that (take.go). A region tells only what
-// it did itself, so who has taken all logs knows all. What it tells is durable: a sequence that
-// somebody has heard of is never given again.
+// Regions pull from each other: for each of its own partitions, a region asks every other one for
+// its changes since the last one taken, and takes them (take.go). A region tells only its own
+// changes, so a region that has taken all logs knows all. It tells durable changes only: a sequence
+// that another region knows is never given again.
 
-// ErrGap: what was asked for is not in the op log any more, or does not say enough, as the region was alone
-// then. Who asks must take the state instead (regionstate.go).
+// ErrGap: the entries asked for are not in the op log any more, or do not say enough, as the region was
+// alone then. The asking region must take the state instead (regionstate.go).
 var ErrGap = errors.New("the op log does not reach back that far: the state must be fetched")
 
 // Pull is what a region asks another one.
 type Pull struct {
-	By          part.Region // who asks
+	By          part.Region // the region that asks
 	Group       uint64
-	Incarnation uint64 // of the source, as who asks knows it
+	Incarnation uint64 // of the source, as the asking region knows it
 	Partition   uint16 // of the source
 	First, Last uint16 // slots: those of a partition here, or there, whichever has fewer
-	After       uint64 // what follows this sequence
-	// Acked is what is given up: a sequence up to which all was taken and is durable there.
+	After       uint64 // the answer begins behind this sequence
+	// Acked is a sequence up to which the asking region has all, durably: it asks for none of it again.
 	Acked uint64
 	Most  int           // bytes, about; a section may exceed it
 	Wait  time.Duration // how long to wait if nothing follows yet
@@ -83,7 +83,7 @@ func (s *Store) holdFor(r part.Region) *oplog.Hold {
 	return h
 }
 
-// peer returns what is known of who reads the op log.
+// peer returns the state of a region that reads the op log.
 func (s *Store) peer(r part.Region) *peer {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
-	if err == nil && q.After < p.regions.since { // its log says too little of what it did alone
+	if err == nil && q.After < p.regions.since { // the log says too little of the time alone
 		err = ErrGap
 	}
 	var catalog *catalog

@@ -31,8 +31,8 @@ const (
 	packedVersion = 2
 )
 
-// maxPacking bounds how many times its own size something packed may have, so that the memory of who
-// reads it grows with what has arrived.
+// maxPacking bounds how many times its packed size an answer may have, so that the reader's memory
+// grows with the bytes that have arrived.
 const maxPacking = 64
 
 // maxPulled bounds what a pull answers, bytes: a section of the op log may be as large.

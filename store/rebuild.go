@@ -9,15 +9,15 @@ type cut struct {
 	upTo uint64
 }
 
-// rebuild makes partitions anew from their views on disk and the log, while others serve:
-// what was decided and is not committed cannot be undone, so the state that has seen it is
-// dropped, and its memory freed. What is committed is the same afterwards. Operations on
-// the partitions wait meanwhile; who waits already for a sequence behind the cut is told
+// rebuild makes partitions anew from their views on disk and the log, while others serve.
+// Uncommitted decisions cannot be undone one by one, so the state that contains them is
+// dropped, and its memory freed. Committed entries stay as they are. Operations on the
+// partitions wait meanwhile. Callers that already wait for a sequence behind the cut are told
 // that the outcome is unknown.
 //
-// The log must hold nothing of a partition behind its cut, and never get anything of what
-// was decided there before. With math.MaxUint64 nothing is taken back: what was decided is
-// waited for. Partitions that one record has touched are to be rebuilt together.
+// The log must hold nothing of a partition behind its cut, and never get an entry that was
+// decided there before. With math.MaxUint64 nothing is taken back: rebuild waits until all
+// decided entries are committed. Partitions that one record has touched must be rebuilt together.
 //
 // It first waits for the checkpoint or the build of runs that is under way in any
 // partition, and keeps others from beginning. One that waits for a commit gives up: that

@@ -274,7 +274,7 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	if v.snapshots, err = db.Snapshots(p.id); err != nil {
 		return v, err
 	}
-	// One of what was here before another shard's partition came is of no use.
+	// Snapshots from before another shard's partition was adopted are of no use.
 	v.snapshots = slices.DeleteFunc(v.snapshots, func(s persistence.Snapshot) bool {
 		return s.Seq < p.adopted
 	})

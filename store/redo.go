@@ -34,9 +34,8 @@ type loggedEntry struct {
 	id [seen.UUIDText]byte // memory for entry.id
 }
 
-// add takes a section of the log, of which seq is the first sequence, and returns how many
-// entries it has. It must be the next one. What it redoes of it is seen by nobody before
-// finish.
+// add takes the log's next section, of which seq is the first sequence, and returns how many
+// entries it has. Nobody sees what add redoes before finish.
 func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) {
 	p := g.p
 	if next := p.seq + uint64(len(g.entries)) + 1; seq != next {
@@ -346,8 +345,8 @@ func (p *machine) setCatalog(cat *catalog, at moment) error {
 	return nil
 }
 
-// alterFilter brings a table's filter to the options in force. What is
-// remembered stays.
+// alterFilter brings a table's filter to the options in force. The remembered
+// ids stay.
 func (p *machine) alterFilter(t *tableState, at moment) error {
 	before := t.filter.Bytes()
 	err := t.filter.Alter(t.def.filterOptions(t.tests, p.count), at.logged)
@@ -407,7 +406,8 @@ func (p *machine) newFilter(d *tableDef, tests uint32, at moment) (*fbf.Filter, 
 	return f, err
 }
 
-// phase is that of the partition's filters, which are filled as evenly as the others'.
+// phase is the phase of the partition's filters, from 0 to below 1. Phases are spread evenly, as
+// all partitions' filters fill equally fast.
 func (p *machine) phase() float64 { return float64(p.id) / float64(p.count) }
 
 // emptyTable gives a table an empty filter.

@@ -21,7 +21,7 @@ import (
 // given an expiry, its counter has parts (package part), and the value of the counter is
 // their total. Of all other keys nothing is different, not a byte.
 //
-// What a region did to a key is a Change. It follows from the entry of the op log alone
+// A Change is one region's effect on a key. It follows from the entry of the op log alone
 // (entry.change), both here, when that entry is redone, and in the regions that read it.
 //
 //	region.go       what a member knows: regions, cursors
@@ -122,8 +122,8 @@ type RegionTaken struct {
 	Seq uint64
 }
 
-// RegionCursor is what a partition logs behind what it has taken of a source: up to where, and
-// what that source has said, up to there, of what it had taken itself.
+// RegionCursor is what a partition logs behind the changes that it has taken from a source: the
+// position up to which it has taken them, and the positions that the source itself had taken by then.
 type RegionCursor struct {
 	RegionTaken
 	Wall   int64         // of the source at Seq, unix ms
@@ -189,7 +189,7 @@ func (s *RegionSet) Member(r part.Region) (RegionMember, bool) {
 	return RegionMember{}, false
 }
 
-// alone reports whether there are no other regions: nobody else has heard of any key.
+// alone reports whether there are no other regions: then no other region knows any key.
 func (g *regions) alone() bool { return len(g.ids) == 1 }
 
 // take notes what a cursor says. Cursors only go forward, so repeating it changes nothing.
@@ -204,7 +204,7 @@ func (g *regions) take(c *RegionCursor) {
 	g.hear(c.RegionSource, c.Vector)
 }
 
-// hear notes what a source said in its log of what it has taken.
+// hear notes the positions that a source, by its log, has taken itself.
 func (g *regions) hear(from RegionSource, vector []RegionTaken) {
 	for _, t := range vector {
 		if g.heard[from] == nil {
@@ -473,7 +473,7 @@ func (r *ref) shares(op *Op) error {
 	return nil
 }
 
-// nameOf is the region that applied an operation.
+// nameOf returns the name of the region that applied an operation.
 func (g *regions) nameOf(o *Seen) string {
 	if o.Own() {
 		return g.name(g.Self)
@@ -481,8 +481,8 @@ func (g *regions) nameOf(o *Seen) string {
 	return g.name(o.Region)
 }
 
-// name is that of a region; behind that of one that was removed, and whose name another one may
-// have now, is its number.
+// name returns a region's name. The name of a removed region is followed by its number, since
+// another region may have the same name now.
 func (g *regions) name(r part.Region) string {
 	switch m := g.member(r); {
 	case m == nil:
@@ -511,8 +511,8 @@ func (p *machine) checkTold(next *catalog) error {
 	return nil
 }
 
-// dead reports whether what another region says in an era is to be passed. It fails with ErrEra
-// if it must wait.
+// dead reports whether another region's answer is passed over, as its era is older than the one
+// here. It fails with ErrEra if the era is newer: then the answer must wait.
 func (g *regions) dead(era uint64) (bool, error) {
 	if era > g.Era {
 		return false, ErrEra

@@ -216,8 +216,8 @@ func TestRegionCommands(t *testing.T) {
 	}
 }
 
-// TestRegionAlone: while there is no other region nothing gets parts, and a store that is no
-// member has not even regions.
+// TestRegionAlone: while there is no other region nothing gets parts. A store outside of any
+// group has not even regions.
 func TestRegionAlone(t *testing.T) {
 	r := newRegionStore(t, true)
 	key := []byte("k")
@@ -303,8 +303,8 @@ func TestRegionOverflow(t *testing.T) {
 	r.reopen("k")
 }
 
-// TestRegionExpiry: a key whose time has come is deleted before it is counted again or merged, as
-// of what was seen; an increment asserts its expiry again.
+// TestRegionExpiry: a key whose time has come is deleted before it is counted again or merged. The
+// deletion covers the changes known here; an increment asserts its expiry again.
 func TestRegionExpiry(t *testing.T) {
 	r := newRegionStore(t, false)
 	key := []byte("k")
@@ -509,8 +509,8 @@ func (o *farRegion) act(rng *rand.Rand, key string, wall int64) {
 }
 
 // TestRegionRandom: whatever the own region and another one do, in any order: recovery leads to
-// the same, the log alone tells another region all of the own part, and once each has heard of
-// all, both show the same.
+// the same state, the log alone tells another region all of the own part, and once each has taken
+// all changes, both show the same.
 func TestRegionRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)

@@ -151,7 +151,7 @@ func TestToldBeforeNoted(t *testing.T) {
 	w := newTestRegions(t, 1, 2, 1)
 	a, b := w.r[0], w.r[1]
 	must(t, do(a.s, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}).Err)
-	w.drain() // of what was before there were regions, states are taken
+	w.drain() // states are taken, as the first changes are older than the group
 	at := func(partition uint16) (keys [2][]byte) {
 		for i, n := 0, 0; n < len(keys); i++ {
 			if k := fmt.Append(nil, "key", i); Slot(k)>>a.s.shift == partition {

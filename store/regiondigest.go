@@ -21,35 +21,31 @@ import (
 //	a part: clock, live, cum, register,   made by its region's changes alone, which all take in the order of
 //	expiry, take-backs                    their log; whole parts (Merge) are copies as of one of them
 //	its base                              the highest of what deletions say, and these are in the logs, too
-//	whether a part or a base is there     who has forgotten a dead counter (part.Parts.Droppable) lacks the
-//	                                      closed parts, and the bases of those that go on: neither is told
-//	                                      (part.Parts.AppendAgreed). A part that is closed has
-//	                                      nothing else, since
-//	                                      its region has deleted it itself, as all knew before
-//	                                      anybody forgot it
+//	whether a part or a base is there     a region that has forgotten a dead counter
+//	                                      (part.Parts.Droppable) lacks the closed parts, and the bases
+//	                                      of those that go on: neither is told (part.Parts.AppendAgreed).
+//	                                      A closed part has nothing else, since its region has deleted
+//	                                      it itself, as all knew before any region forgot it
 //	whether the key is there              it is told if some part lives, which follows from parts and bases
 //	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
-//	what expires                          not told from a time on that who asks says: each region
-//	deletes it by its own
-//	                                      clock. One that gets there meanwhile has made a change
+//	a key that expires                    not told from a time on that the asking region names: each
+//	                                      region deletes it by its own clock. A region that gets there
+//	                                      meanwhile has made a change
 //	tables                                keys of REGIONS ALL are told: tables must have the same
-//	prefixes everywhere
-//	the clock of a part                   each change that a region makes of a key is in the clock
-//	of its part, also a
-//	                                      deletion: so the clocks of a group's parts, dead ones
-//	                                      too, say which changes it
-//	                                      shows. What an heir does is in the clocks of the parts
-//	                                      that it inherits, which are
-//	                                      its own changes: their sum says how many of these a group shows
-//	a key that was dropped                that is in the region's own log, and counts as a change
-//	of its own: another one that
-//	                                      has taken it had taken the end of the key before
+//	                                      prefixes everywhere
+//	the clock of a part                   each change that a region makes of a key is in the clock of
+//	                                      its part, also a deletion: so the clocks of a group's parts,
+//	                                      dead ones too, say which changes it shows. An heir's changes
+//	                                      are in the clocks of the parts that it inherits: their sum
+//	                                      says how many of these a group shows
+//	a key that was dropped                that is in the region's own log, and counts as a change of its
+//	                                      own: a region that has taken it had taken the key's end before
 //
-// Of no other thing that regions do not agree on it depends: what is in memory or in rows, who
-// deleted what has expired, ids, what is owed. Keys may change while they are read, and while the
-// other region reads: what had been taken before the first was read is shown whatever happens then,
-// and clocks tell of what came later. A group in which something did cannot be compared, and the
-// others can; and of its buckets those in which nothing did.
+// The digest depends on nothing else that may differ between regions: which keys are in memory or
+// in rows, which region deleted an expired key, ids, owed take-backs. Keys may change while they
+// are read, and while the other region reads. Changes taken before the first key was read are shown
+// in any case, and clocks tell of later ones. A group with a later change cannot be compared; all
+// others can, and so can its buckets without one.
 //
 // The hashes are not keyed, since regions have no secret in common. Nothing is gained by keys
 // that collide: they only make a bucket larger, within the same group of slots, which is read as a
@@ -83,7 +79,7 @@ type DigestSum struct {
 // both, whole groups. By buckets at most 16 groups.
 type DigestQuery struct {
 	By                 part.Region
-	Group, Incarnation uint64 // … of the source, as who asks knows it
+	Group, Incarnation uint64 // the latter of the source, as the asking region knows it
 	Partition          uint16
 	First, Last        uint16
 	Fine               bool  // see RegionDigest
@@ -196,7 +192,7 @@ func (g *DigestSum) add(buf []byte, k *foundKey, at int64, gone uint16) []byte {
 			*clock = max(*clock, q.Clock)
 		}
 	}
-	// What has expired is seen by nobody, and each region deletes it in its own time.
+	// Nobody sees an expired key, and each region deletes it in its own time.
 	if expires := k.parts.Expiry().At; expires != 0 && expires <= at {
 		return buf
 	}

@@ -119,8 +119,8 @@ func (p *partition) spoil(key string) {
 	p.hot.peek(key).parts()[0].Cum++
 }
 
-// TestRegionDigest: a digest tells one part of one key. What one region has not taken of the other
-// cannot be compared, and all else can.
+// TestRegionDigest: a digest tells one part of one key. Changes that one region has not taken of the
+// other cannot be compared, and all else can.
 func TestRegionDigest(t *testing.T) {
 	w := newTestRegions(t, 1, 2, 1)
 	a, b := w.r[0], w.r[1]

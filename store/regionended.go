@@ -20,7 +20,7 @@ type ended struct {
 	kept int    // how many of those before it stay
 	news uint64 // regions.news when the round began: without any it is not worth another one
 
-	swept bool   // no rows are to be read
+	swept bool   // no more rows must be read
 	again bool   // … but once this sweep is done, all of them once more
 	from  uint64 // position of the next one
 
@@ -40,7 +40,8 @@ func (p *machine) endedKey(c *counter) {
 	e.keys, c.extra.ended = append(e.keys, c.key()), true
 }
 
-// endedOwed notes that something is to be taken back here, also for regions that are gone, or to be settled.
+// endedOwed puts the keys with owed operations that this region must take back or settle, also for regions
+// that are gone, among the ended ones.
 func (p *machine) endedOwed() {
 	e := &p.ended
 	if e.owes {

@@ -18,8 +18,8 @@ type regional struct {
 	parts  part.Parts // of these: all parts of the key; of a take-back: the winner's part
 	delta  part.Delta // of a merge that was read from the log: what it made of the parts before
 	heard  Heard      // where an operation was applied; of a take-back: the winner
-	// of a take-back, or of what is paid; of what is heard, Dot alone: the own one that was taken
-	// back before, or 0
+	// of a take-back, or of a payment; of an operation heard from another region, Dot alone: the own
+	// one that was taken back before, or 0
 	back   takeBack
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
@@ -67,7 +67,7 @@ type takeBack struct {
 	Owed bool   // it still contains it, as there was no room: it is owed
 }
 
-// What a merge may say of its key.
+// The states of its key that a merge may tell.
 const (
 	mergeEnds  = 1 // it existed, and does not any more
 	mergeAside = 2 // it holds an object

@@ -11,19 +11,19 @@ import (
 //	a region's log     … its old era │ entryFlush, entryRegions │ its new era …
 //	what it answers                    Pull begins here, with the new era's number
 //
-// Nothing is told of what came before the last flush in a log, as it is dead everywhere, or will be;
+// A region tells nothing from before the last flush in its log, as it is dead everywhere, or will be;
 // so all of one answer is of one era:
 //
 //	the source's era   the reader
 //	older              passes it: its cursor goes on, and all else is forgotten
 //	the same           takes it
-//	newer              refuses it (ErrEra) until it has flushed, too
+//	newer              refuses it (ErrEra) until it has flushed as well
 //
-// So whoever has taken something of an era's log was in that era. Therefore cursors and what others
-// said of theirs stay: of a key of this era only acknowledgements of this era reach the clocks. Ids are
-// forgotten, with what was to be taken back.
+// So a region that has taken an entry of an era's log was in that era. Therefore its cursors, and those
+// that others told, stay: only acknowledgements of this era reach the clocks of a key of this era. Ids
+// are forgotten, and so are pending take-backs.
 //
-// What regions write until they hear of a flush is lost, also in one that was away for long.
+// All writes of a region before it learns of a flush are lost, even if it was away for long.
 
 // beginEra locks out, if regions are of a later era than those that there are, who must not be at
 // work when everything is deleted: those who take something, which is of the era that ends, and those
@@ -44,8 +44,8 @@ func (s *Store) beginEra(set *RegionSet) (flushes bool, done func()) {
 	})
 }
 
-// begins notes in an answer which era there is, and returns what is committed, and up to where all
-// is dead. What is committed later may be of a later era.
+// begins notes the present era in an answer. It returns the sequence up to which all is committed, and
+// the one up to which all is dead. Later commits may be of a later era.
 func (d *pulled) begins(p *partition) (committed, dead uint64, err error) {
 	for err == nil {
 		committed = p.committed.upTo()

@@ -106,8 +106,9 @@ func (w *flushWorld) shows(i int, key string, want int64, exists bool) {
 	}
 }
 
-// TestRegionFlush: a new era empties the store of who enters it. It waits for nobody: what it reads of
-// who has not followed is passed, and who has not followed waits with what it reads of it.
+// TestRegionFlush: a region that enters a new era empties its store, and waits for no other one. It
+// passes over answers of a region that has not followed. A region that has not followed lets the answers
+// of the new era wait.
 func TestRegionFlush(t *testing.T) {
 	w := newFlushWorld(t)
 	w.join()
@@ -155,7 +156,7 @@ func TestRegionFlush(t *testing.T) {
 	w.shows(0, "k", 7, true)
 	w.shows(0, "own", 0, false)
 
-	w.flush(0, 2) // two at once for who is away
+	w.flush(0, 2) // two at once for the region that is away
 	w.flush(0, 3)
 	cincr(w.s[0], "k", "a", 1)
 	w.take(1, w.ask(1), ErrEra)
@@ -164,8 +165,8 @@ func TestRegionFlush(t *testing.T) {
 	w.shows(1, "k", 1, true)
 }
 
-// TestRegionFlushRefused: an era that has ended does not come back, a FLUSHALL is for who is alone, and
-// nobody hears of what came before it.
+// TestRegionFlushRefused: an era that has ended does not come back, a FLUSHALL is for a region that is
+// alone, and no other region learns of changes before it.
 func TestRegionFlushRefused(t *testing.T) {
 	w := newFlushWorld(t)
 	alone := twoRegions(0, 0, 1)

@@ -10,50 +10,50 @@ import (
 )
 
 // Ids of other regions' operations. Several regions may have applied the same (key, opid)
-// before they heard of each other: twins in regions. One of the applications counts, that
-// with the smallest rank (seen.Original.Before): the rest are taken back, each by the region
-// that made it, once.
+// before they heard of each other: twins in regions. Only the application with the smallest
+// rank counts (seen.Original.Before): the rest are taken back, each by the region that made
+// it, once.
 //
 //	applied elsewhere, not known here     its record is kept: a retry gets its result
 //	applied here, the other ranks first   the own application is taken back (takeBack)
 //	applied here, this one ranks first    nothing: the other region takes back its own
-//	applied in two other regions          the record is that of the smaller rank
+//	applied in two other regions          the record of the smaller rank stays
 //
-// Whatever does not count of other regions they owe a take-back (regionowed.go), until it is heard.
+// Another region owes a take-back for each of its applications that does not count (regionowed.go),
+// until this region has heard the take-back.
 //
 // What was applied here is found however long ago that was, as long as a record of it is kept
 // (Options.RegionRetention): the opid may be older than what the filter remembers. Whether a
 // client's retry is a duplicate is decided by the filter first, as ever.
 //
 // An opid is remembered in the table that its key belongs to here, whatever the other region's
-// is called, since it is there that a retry is judged: so no other table than that of the own
-// applications can be the wrong one. If that table is APPROX here, its filter remembers the
-// opid without a record. Nobody can tell then whether what it remembered before was applied here,
-// too: that is counted (RegionIDs.Unchecked), and nothing is taken back.
+// table is called, since a retry is judged there: the own applications are in the same table.
+// If that table is APPROX here, its filter remembers the opid without a record. Nobody can tell
+// then whether an id that it remembered before was also applied here: that is counted
+// (RegionIDs.Unchecked), and nothing is taken back.
 //
-// What is heard is never refused, for that would stop all that the other region did later.
+// An operation of another region is never refused, for that would stop all its later ones.
 // Beyond a table's MAXDISK and at the cap of its filter's memory it is remembered all the same,
 // and new operations of clients are refused the sooner.
 
-// maxHeard bounds what the entry of an operation of another region takes in the log beside
-// entryRoom, key and opid. What a take-back takes more is reserved with it.
+// maxHeard bounds the bytes that the entry of an operation of another region takes in the log beside
+// entryRoom, key and opid. The further bytes of a take-back are reserved with it.
 const maxHeard = 64
 
 // RegionIDs counts what was made of opids that other regions applied, and what else comes of counting
 // in several places.
 type RegionIDs struct {
 	Heard     uint64 // remembered here
-	Late      uint64 // older than what is remembered: only compared
-	Twins     uint64 // applied here, too
-	TakenBack uint64 // … and taken back here
-	// Unchecked may have been applied here, too, and then count twice: the own record was
+	Late      uint64 // older than the remembering time: only compared
+	Twins     uint64 // applied here as well
+	TakenBack uint64 // of Twins: taken back here
+	// Unchecked may have been applied here as well, and then count twice: the own record was
 	// given up before every region had acknowledged it, or there was none.
 	Unchecked uint64
 	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
-	// judges by what it knows, so together they can exceed them.
+	// judges by the changes it knows, so together they can exceed them.
 	BeyondBounds uint64
-	// Owed are those that are to be taken back here once there is room (part.MaxUndo), and count
-	// twice until then.
+	// Owed will be taken back here once there is room (part.MaxUndo), and count twice until then.
 	Owed uint64
 }
 
@@ -149,10 +149,10 @@ func (x *turn) hear(op *Op, r *ref, h *Heard, taken uint64) {
 // takeBack takes back the own application of an opid, because another region's ranks first; or,
 // without room for that, owes it. From then on the record is that region's. Where a deletion has
 // removed what was added, or the key holds no counter, there is nothing to take back, and only the
-// record changes; but that is final, too. It must not be called again for the record that results.
+// record changes; but that is just as final. It must not be called again for the record that results.
 //
-// The other region's part must be here, so that no less is shown than what is known; it goes
-// with the entry, for those who read it before that region's log.
+// The other region's part must be here, so that the value shown is not too low. It goes with the
+// entry, for regions that read the entry before that region's log.
 func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}

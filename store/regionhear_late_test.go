@@ -108,8 +108,8 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 	}
 }
 
-// TestHeardByAge: an opid that is older on arrival than what is remembered is compared with the
-// own record only; a younger one is kept as long as it would have been applied now. How far the
+// TestHeardByAge: an opid that arrives after the remembering time is only compared with the own
+// record; a younger one is kept as long as if it had been applied now. How far the
 // other region's clock is off does not matter.
 func TestHeardByAge(t *testing.T) {
 	s := newIDStore(t, nil)
@@ -266,7 +266,7 @@ func TestHeardWhereApprox(t *testing.T) {
 	if n := s.RegionIDs(); n != (RegionIDs{Heard: 1, Unchecked: 1}) {
 		t.Errorf("%+v", n)
 	}
-	// What the table recorded while it was EXACT is compared as ever.
+	// Records from the time when the table was EXACT are compared as ever.
 	wantOp(t, cincr(s.Store, "k", "exact", 5), 5, true)
 	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}))
 	mustTake(t, s, s.next(told{key: "k", id: "exact", region: 0, wall: start - 1, delta: 5, result: 5}))
@@ -293,8 +293,8 @@ func TestHeardAcrossTables(t *testing.T) {
 	wantOp(t, cincr(s.Store, "r:k", "x", 5), 8, false)
 }
 
-// TestHeardMultiKey: an operation on several keys of which another region has applied some, as
-// far as has arrived, is to be tried again; one with an opid used otherwise here stays refused.
+// TestHeardMultiKey: an operation on several keys, some of which another region has applied as far as
+// is known here, must be tried again; one with an opid used otherwise here stays refused.
 func TestHeardMultiKey(t *testing.T) {
 	s := newIDStore(t, nil)
 	start, _ := s.clock.now()
@@ -357,7 +357,7 @@ func TestHeardRefusals(t *testing.T) {
 }
 
 // TestTakeBackWhenFull: a part that remembers as many take-backs as it can forgets those that all
-// regions know. What there is no room for even so is owed, and taken back by the cycle when there is.
+// regions know. A take-back without room even so is owed, and the cycle makes it once there is room.
 func TestTakeBackWhenFull(t *testing.T) {
 	s := newIDStore(t, nil)
 	start, _ := s.clock.now()

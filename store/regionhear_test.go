@@ -27,7 +27,7 @@ type idStore struct {
 	t     *testing.T
 	fs    *vfs.MemFS
 	clock *fakeClock
-	seq   map[part.Region]uint64 // of what other regions did
+	seq   map[part.Region]uint64 // the last one of each other region
 }
 
 func newIDStore(t *testing.T, change func(*Options)) *idStore {
@@ -131,15 +131,15 @@ func (e idEvent) String() string {
 	return fmt.Sprintf("%c@%d", 'a'+rune(e.region), e.wall)
 }
 
-// TestIDRules lets an opid be applied here and heard of two other regions, in all orders of up to
-// three such events at ascending times, with ranks before and behind: what counts, what a retry
-// and CSEEN are told, and what has been taken back are as the rules say after each event, and
-// after the store was opened again from the log, and from runs and rows.
+// TestIDRules lets an opid be applied here and told by two other regions, in all orders of up to
+// three such events at ascending times, with ranks before and behind. After each event the value,
+// the answers to a retry and to CSEEN, and the take-backs are as the rules say. So they are after
+// the store was opened again from the log, and from runs and rows.
 func TestIDRules(t *testing.T) {
 	const stepMs, own = 10, part.Region(1)
 	events := []idEvent{{region: own}}
 	for _, r := range []part.Region{0, 2} {
-		for _, wall := range []int64{-5, stepMs, 2*stepMs + 5, 99} { // the second is that of an own one
+		for _, wall := range []int64{-5, stepMs, 2*stepMs + 5, 99} { // an own one has the second, too
 			events = append(events, idEvent{r, wall})
 		}
 	}

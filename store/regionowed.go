@@ -27,18 +27,18 @@ import (
 // room again (pay): the sum is late, never wrong.
 
 const (
-	// maxOwed bounds what a partition knows other regions to owe. What is beyond it may count twice
-	// if its region is lost before it takes it back, and is counted as unchecked. What this region
-	// owes only memory bounds.
+	// maxOwed bounds the operations that a partition knows other regions to owe. One beyond it may
+	// count twice if its region is lost before it takes it back, and is counted as unchecked. Only
+	// memory bounds the operations that this region owes.
 	maxOwed = 64 << 10
 	// payBatch bounds the take-backs that one batch of the cycle makes, while clients wait for the partition.
 	payBatch = 512
 )
 
-// What an entry says of an operation that is owed.
+// The states of an owed operation that an entry may tell.
 const (
 	owedNew     = 0
-	owedTold    = 1 // and others are told, as the region that owes it is gone
+	owedTold    = 1 // new, and others are told, as the region that owes it is gone
 	owedSettled = 2
 )
 
@@ -54,7 +54,7 @@ func (o owedOp) compare(b owedOp) int {
 	return cmp.Or(cmp.Compare(o.Region, b.Region), cmp.Compare(o.Dot, b.Dot))
 }
 
-// owedOps are those of a partition.
+// owedOps are the owed operations of a partition.
 type owedOps struct {
 	byKey map[string][]owedOp // ordered
 	count [part.MaxRegions]int
@@ -312,7 +312,7 @@ func (p *machine) redoOwed(e *entry, seq uint64, _ moment) error {
 	return nil
 }
 
-// noteOwed adds what is owed of a key. What may be taken back here the cycle looks at.
+// noteOwed adds owed operations of a key. The cycle looks at those that may be taken back here.
 func (p *machine) noteOwed(key []byte, ops []owedOp) {
 	g, end := p.regions, &p.ended
 	first := len(g.owed.of(key, ops[0].Region)) == 0
@@ -363,8 +363,8 @@ func (x *turn) regionLost(op *Op) error {
 	return nil
 }
 
-// regionOwe takes note of what another region owes, or knows to be owed by one that is gone: if the
-// heir is lost, this one may be the next.
+// regionOwe notes an operation that another region owes, or that it knows a region that is gone to owe:
+// if the heir is lost, this region may be the next.
 func (x *turn) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
 	o, ok := op.Object.(*owedOp)
@@ -392,7 +392,7 @@ func (x *turn) pay(r *ref) (stays bool) {
 	}
 	for _, m := range p.regions.Members {
 		all := p.regions.owed.of(r.key, m.Region)
-		ops := slices.Clone(all[len(all)-min(len(all), x.toPay):]) // the last ones: less is to be moved
+		ops := slices.Clone(all[len(all)-min(len(all), x.toPay):]) // the last ones: fewer must be moved
 		n, full := 0, false
 		switch {
 		case m.Region == p.self():
