@@ -71,8 +71,8 @@ type entryPlace struct {
 // are committed, and are never cut. So the sections in entries are seen by Read up to there, and no
 // others are.
 type entries struct {
-	writing longlock.Mutex // held, before mu, by who appends or deletes entries
-	scratch []byte         // of who writes
+	writing longlock.Mutex // held, before mu, by the goroutine that appends or deletes entries
+	scratch []byte         // of the writer
 
 	// The log's mu guards the rest.
 	next    uint64       // the index that follows; 0: none is known, and none was ever written

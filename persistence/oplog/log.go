@@ -104,12 +104,12 @@ type Log struct {
 	pos       int64          // where in file the next record begins
 	filled    int64          // up to where file has blocks
 	room      atomic.Int64   // of these, bytes that nobody has reserved (room.go)
-	extending longlock.Mutex // held, before mu, by who extends or leaves file
+	extending longlock.Mutex // held, before mu, by the goroutine that extends or leaves file
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition, as segment.last: below it records are obsolete
 	holds     map[string]*Hold
-	trimming  longlock.Mutex // held, before mu, by who gives files up, or keeps them
+	trimming  longlock.Mutex // held, before mu, by the goroutine that gives files up or keeps them
 	ending    bool           // the last of them is still being ended
 	prepareAt int64          // the position from which on the next file is prepared
 	next      *nextFile      // the file after this one, being prepared or ready
