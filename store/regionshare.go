@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// What clients may ask of regions: who has counted what.
+// What clients may ask of regions: which region has counted how much.
 
 // noteUnread refuses what clients write if no other region reads this one.
 func (s *Store) noteUnread(set *RegionSet) {
@@ -61,7 +61,7 @@ func (s *Store) clientsRefused() error {
 	return nil
 }
 
-// leaving is that this region is to be removed once the others have all that it has done.
+// leaving says that this region will be removed once the others have all its changes.
 type leaving struct {
 	on   atomic.Bool
 	mu   sync.Mutex

@@ -13,8 +13,8 @@ import (
 
 // A region whose log does not reach back to what another one has taken tells its state instead: of
 // a slot range its parts of all keys, also of those that ended and are not forgotten, and
-// then the ids of operations that are remembered here. Whoever has taken all pages has taken the
-// log up to the sequence S at which the first one began, and goes on with the log from there.
+// then the ids of operations that are remembered here. A region that has taken all pages has taken
+// the log up to the sequence S at which the first one began, and goes on with the log from there.
 //
 // Pages are answered one by one, and nothing is remembered here between them: a page says where
 // the next one begins. So what they tell is not one instant. That does no harm:
@@ -34,7 +34,7 @@ type StateQuery struct {
 	// whose operations the ids are: the source's own, or those of a region that is lost
 	Of          part.Region
 	Group       uint64
-	Incarnation uint64 // of the source, as who asks knows it
+	Incarnation uint64 // of the source, as the asking region knows it
 	Partition   uint16 // of the source
 	First, Last uint16 // slots, as in Pull
 	Seq         uint64 // S, as the first page said; 0: this is the first one

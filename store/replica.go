@@ -49,7 +49,7 @@ func (x *execution) cutRecord(op *Op) {
 //	R5  recovery reaches the sequence of each view, or fails (redoLog): nothing leads, or is
 //	    read, before
 //	R6  time goes on from what the log says (Lead, startClock)
-//	R7  who waits for what was taken back is told that it was not applied (commitMark)
+//	R7  a caller that waits for an entry taken back is told that it was not applied (commitMark)
 
 // replica is what a Store knows of being one.
 type replica struct {
@@ -149,7 +149,7 @@ func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, s
 	g.p, g.entries = &p.machine, g.entries[:0]
 	more := g.fill(&g.reader)
 	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.is(noSaving)
-	// What the group has no room for is decoded twice: nothing of a section is redone
+	// Entries beyond the group's room are decoded twice: nothing of a section is redone
 	// before all of it is known to be sound.
 	g.rest = g.reader
 	for g.rest.id = nil; g.rest.next(&g.next); {
@@ -288,7 +288,7 @@ func (s *Store) Committed(partition uint16, seq uint64) {
 	s.partitions[partition].committed.advance(seq)
 }
 
-// GiveUp tells those who wait for what is not committed that the outcome is unknown (R7),
+// GiveUp tells callers that wait for a commit that the outcome is unknown (R7),
 // until the next call of Lead or TakeBack.
 func (s *Store) GiveUp() {
 	for _, p := range s.partitions {

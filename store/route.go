@@ -184,7 +184,7 @@ func (x *execution) shareOf(partition uint16, shares int) int {
 }
 
 // grown returns a slice of n elements, with the memory of s if that is enough.
-// What they hold is left over.
+// Their contents are left over.
 func grown(s []ref, n int) []ref {
 	if n > cap(s) {
 		s = make([]ref, n+n/4)

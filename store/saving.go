@@ -142,7 +142,7 @@ type backlog struct {
 	records uint64 // bytes of records in memory
 	urgent  bool   // records come in faster than they go
 	brake   bool   // much faster: writes are to wait
-	late    bool   // counters are made faster than their rows: writes are to be slowed down
+	late    bool   // counters are made faster than their rows: writes must slow down
 }
 
 // brakeAt is how many times what they may take records or log may grow to
@@ -255,7 +255,7 @@ func (s *Store) unpin(p *partition) error {
 // costs an fsync or two.
 const minWriteBack = 4096
 
-// rowsDue reports whether so many keys have changed that their rows are to be written.
+// rowsDue reports whether so many keys have changed that their rows must be written.
 func (p *machine) rowsDue() bool { return len(p.hot.dirty) > p.maxDirty() }
 
 // maxDirty is how many keys may have changed before their rows are due.
@@ -314,7 +314,7 @@ func (x *execution) holdBack() {
 	}
 }
 
-// delay is how long the batch is to be delayed.
+// delay returns how long the batch must wait.
 func (x *execution) delay() time.Duration {
 	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
 		return 0

@@ -66,8 +66,8 @@ type Options struct {
 	FilterMaxMemory int64
 	// RegionRetention is how long, in logged time, a region keeps the records of its own
 	// operations beyond what tables remember, while another region has not acknowledged them;
-	// default 24 h, negative: no longer. MAXDISK bounds it, too. What is given up before that is
-	// counted (RegionIDs.Unchecked).
+	// default 24 h, negative: no longer. MAXDISK bounds them as well. Records given up before that
+	// are counted (RegionIDs.Unchecked).
 	RegionRetention time.Duration
 	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
 	// Keys that changed since their rows were written come on top, up to about half as
@@ -96,8 +96,8 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
-	// RegionUndo is how many take-backs that can be dropped a counter remembers; what is to be
-	// taken back beyond that is owed. Default part.MaxUndo.
+	// RegionUndo is how many take-backs that can be dropped a counter remembers; any beyond that
+	// are owed. Default part.MaxUndo.
 	RegionUndo int
 	// RegionIncarnation is what other regions know the log by if the directory is one of many replicas,
 	// none of which it is called after; 0: this one can be no region.

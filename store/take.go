@@ -12,8 +12,8 @@ import (
 // and the position in the log that was read is the last one of an atomic batch: so all of it is one
 // log record, and after a crash it is there or it is not. Taking something again changes nothing.
 //
-// What brings nothing but positions is not logged, else two regions that do nothing would tell
-// each other for ever how far they are: memory knows them, and the next record has them, too.
+// An answer with nothing but positions is not logged, else two idle regions would tell each other
+// for ever how far they are: memory knows the positions, and the next record has them.
 
 // taking is what a partition has taken and not logged. Its lock is held while something is
 // taken, and is taken before the partition's.
@@ -67,15 +67,15 @@ func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint6
 // Taken is how far Take has taken a source's log.
 type Taken struct {
 	RegionTaken
-	// Wall is that of the newest entry that the answer told, unix ms; 0: it told none. Clock is
-	// the source's when it answered, which is not less than that of any entry it has heard of.
+	// Wall is the time of the newest entry that the answer told, unix ms; 0: it told none. Clock is
+	// the source's clock when it answered, which is not less than the clock of any entry it knows.
 	Wall, Clock int64
 }
 
 // Take takes what a source has answered to a pull of this region, and returns how far its log has
-// been taken now. It returns when that is committed. What was taken before is skipped. Errors: ErrPulled;
+// been taken now. It returns when that is committed. Changes taken before are skipped. Errors: ErrPulled;
 // ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log that this region does not
-// read; ErrEra; of a write. What it has taken when it fails stays. What is of an older era is not taken, but
+// read; ErrEra; of a write. Changes taken before it fails stay. An answer of an older era is not taken, but
 // passed. Safe for concurrent use.
 func (s *Store) Take(b []byte) (Taken, error) {
 	t := s.newTaker()

@@ -27,7 +27,7 @@ type Pulled struct {
 
 // PullAll answers pulls of one region, all at once, with about most bytes. So what is older comes
 // first, and no partition waits for another one. Of the pulls Most and Wait are not used. The
-// answers are packed, unless it is plain: then all of them had better be packed together (Pack). If
+// answers are packed, unless it is plain: then all of them should be packed together (Pack). If
 // nothing is told, behind are places of which one must be passed (AwaitAny) before something can
 // be.
 func (s *Store) PullAll(qs []Pull, most int, plain bool) (all []Pulled, behind []Behind) {

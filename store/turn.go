@@ -46,7 +46,7 @@ type world interface {
 	roomFor(bytes int) bool
 	// endRecord makes what was logged so far a record of its own.
 	endRecord()
-	// incarnation is that of the directory (Store.jump).
+	// incarnation returns the directory's incarnation (Store.jump).
 	incarnation() uint64
 	// flushAll makes FLUSHALL's entries, in all machines.
 	flushAll(op *Op) error

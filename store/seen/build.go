@@ -228,8 +228,8 @@ func (b *Build) write(g group, table uint32, n int) (persistence.Run, error) {
 	return w.Finish(run)
 }
 
-// replace makes live the table's runs. What was published goes with the caller's next
-// commit, the rest at once.
+// replace makes live the table's runs. Published runs go with the caller's next
+// commit, the others at once.
 func (b *Build) replace(table uint32, old, live, written []persistence.Run) {
 	rs := b.rs
 	gone := slices.DeleteFunc(slices.Clone(old), func(r persistence.Run) bool {

@@ -82,8 +82,8 @@ func TestOriginCosts(t *testing.T) {
 	}
 }
 
-// TestRank: of two applications the earlier one counts; at the same time that of the lower
-// region, then that of the lower sequence. An own one has the region that it is asked for.
+// TestRank: of two applications the earlier one counts; at the same time the one of the lower
+// region, then the one of the lower sequence. An own one has the region that Before is given.
 func TestRank(t *testing.T) {
 	const self = 5
 	ascending := []Original{
