@@ -47,7 +47,7 @@
 //
 //	R1  nothing uncommitted in a view    store/checkpoint.go
 //	R2  the reign                        begin.go, Node.handsOver, Log.setReign, Log.reserved,
-//	Sections, Node.apply, oplog's Entry.Reign
+//	                                     Sections, Node.apply, oplog's Entry.Reign
 //	R3  conflict                         Node.begin, store/replica.go
 //	R4  contained, or the next one       store/replica.go, oplog's Log.found
 //	R5  recovery reaches every view      oplog's Log.Sync notes what was applied; store/recover.go

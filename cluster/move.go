@@ -24,10 +24,9 @@ import (
 //	                           waits until a majority has all up to there on disk; logs the adoption; and
 //	                           then has the configuration say who has the partition (arrival.lead)
 //	both leaders               once the configuration says that it does not move any more, the one
-//	of the shard that has
-//	                           the partition lets it be served, and the other one deletes it
-//	                           (endMove). A later
-//	                           leader finds in its log that it is held
+//	                           of the shard that has the partition lets it be served, and the other
+//	                           one deletes it (endMove). A later leader finds in its log that it is
+//	                           held
 //
 // From the hand-over on nobody is answered in the source, and from the adoption on nobody in the
 // target: clients are held until the configuration says which of the two has the partition. Only

@@ -95,26 +95,21 @@ func Open(o Options) (*DB, error) {
 // loss would take what was found here.
 //
 //   - Names in the directory: Open writes LOGSYNC last, and fsyncs the directory then. Its own
-//     name: disk.MakeDir, which
-//     makes at least the directory of files under construction in one that was restored. Those of
-//     snapshots: here. Those of
-//     the log's files: oplog.Open. Those of runs and sstables were fsynced before a row, or the
-//     MANIFEST, told of them.
+//     name: disk.MakeDir, which makes at least the directory of files under construction in one
+//     that was restored. Those of snapshots: here. Those of the log's files: oplog.Open. Those of
+//     runs and sstables were fsynced before a row, or the MANIFEST, told of them.
 //   - META, snapshots, runs, sstables and the file of a partition that moves never change, and were
-//     fsynced before anything
-//     relied on them. A file that could not be fsynced was given up.
+//     fsynced before anything relied on them. A file that could not be fsynced was given up.
 //   - The op log grows: oplog.Open makes durable what it finds. So does OpenTail for the tail of a
 //     partition that moves.
 //   - The MANIFEST grows. Pebble has an empty log in each directory that it has opened, and so
-//     writes a new MANIFEST,
-//     durably, when it opens it again, before it deletes what the old one does not name
-//     (TestManifestOnNoDisk).
+//     writes a new MANIFEST, durably, when it opens it again, before it deletes what the old one
+//     does not name (TestManifestOnNoDisk).
 //   - CLUSTER and WITNESS change in place: OpenValues writes anew what it has read. A node's id and
-//     votes are in CLUSTER, the log of
-//     the meta group, and Raft's snapshots; Raft's entries are in the op log.
+//     votes are in CLUSTER, the log of the meta group, and Raft's snapshots; Raft's entries are in
+//     the op log.
 //   - LOGSYNC and MANISYNC say what was durable when they were written, and stay true if they are
-//     lost. REGIONS, and the
-//     time of the last backup, may be lost.
+//     lost. REGIONS, and the time of the last backup, may be lost.
 func (db *DB) open(o Options) error {
 	db.runs.init(db.fs, db.logger, o.openRuns())
 	if err := db.checkOurs(o.Beside); err != nil {

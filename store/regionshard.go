@@ -14,15 +14,13 @@ import (
 //	                    shard has (KeepRegions). One shard may know it before another one
 //	who is read         any replica tells what is committed (Pull, State): logs of a partition are the same
 //	                    everywhere, and a committed sequence is never given to anything else. A
-//	                    replica that is behind
-//	                    what was taken elsewhere has nothing to tell (newTeller)
+//	                    replica that is behind what was taken elsewhere has nothing to tell
+//	                    (newTeller)
 //	by which name       the cluster's (logIncarnation). Directories come and go, and copy each other
 //	who takes           the leader, by its log. Where it is in others' logs is in it, too, but for
-//	what brought
-//	                    nothing, which the next leader reads again (take.go)
+//	                    what brought nothing, which the next leader reads again (take.go)
 //	who keeps the log   every replica, for those who may come to read it; it gives up what the
-//	shard's own log says that
-//	                    others have acknowledged (giveUpHeard)
+//	                    shard's own log says that others have acknowledged (giveUpHeard)
 
 // logIncarnation is what others know the partition's log by. The partition is locked.
 func (p *machine) logIncarnation() uint64 {

@@ -29,9 +29,9 @@ import (
 //     FLUSHALL are accepted, and the key may expire. Every other operation on the key is
 //     ErrUnreadable.
 //   - A checkpoint writes the mark in the place of the object, and begins anew if it has captured
-//     the object before. So the mark goes wherever snapshots
-//     go: into backups, to a replica that is behind the log, with a partition that moves. Each of
-//     these counts and names it. The object's pages stay on disk until the key is deleted.
+//     the object before. So the mark goes wherever snapshots go: into backups, to a replica that is
+//     behind the log, with a partition that moves. Each of these counts and names it. The object's
+//     pages stay on disk until the key is deleted.
 //
 // To decide never makes an object unreadable. A change that redo refuses live freezes the store (G8).
 

@@ -19,10 +19,10 @@
 // What follows from that:
 //
 //   - A process runs one world, since Pebble keeps channels in package variables, and channels
-//     belong to a bubble. The
-//     test binary runs itself again for each seed.
+//     belong to a bubble. The test binary runs itself again for each seed.
 //   - A goroutine that waits for a mutex does not count as waiting. An operation of a disk takes no
-//     virtual time, since
-//     a mutex may be held over it, but for an fsync of a slow disk outside of Pebble's directory.
-//   - The scheduler of Go is not part of the world: most failures come again with the same seed, not all.
+//     virtual time, since a mutex may be held over it, but for an fsync of a slow disk outside of
+//     Pebble's directory.
+//   - The scheduler of Go is not part of the world: most failures come again with the same seed,
+//     not all.
 package sim

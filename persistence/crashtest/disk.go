@@ -27,8 +27,7 @@ const pageSize = 4096
 //     is still on no disk.
 //   - Lose leaves what a power loss leaves.
 //   - FailSyncs makes fsyncs fail as Linux's do: the pages can still be read, and are taken for
-//     clean, so that no
-//     later fsync writes them.
+//     clean, so that no later fsync writes them.
 //   - Evict makes room in the page cache: what is clean is read from the disk from then on.
 //
 // Each of the first two returns another Disk, so that what still runs on the old one changes
