@@ -103,7 +103,7 @@ func (s *Store) beginBackup() error {
 // backUp makes checkpoints of partitions, and lets copy make a copy; linked and committed are
 // persistence.DB.Backup's.
 func (s *Store) backUp(saved []*partition, copy func(linked func(), committed func() error) error) error {
-	// Fresh snapshots first: whoever opens the copy has little to redo.
+	// Fresh snapshots first: a store that opens the copy has little to redo.
 	for _, p := range saved {
 		if err := s.checkpoint(p, false); err != nil {
 			return fmt.Errorf("snapshot before the backup: %w", err)

@@ -113,7 +113,7 @@ func BenchmarkRedo(b *testing.B) {
 	}
 }
 
-// processorTime is that of the process so far.
+// processorTime is the processor time that the process has used so far.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -9,7 +9,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
-// The operations on Bloom filters; see Kind. What a filter is, package sketch says.
+// The operations on Bloom filters; see Kind. Package sketch describes the filters.
 const (
 	// BFReserve creates the filter Key. In: Key, Object: *BloomOptions.
 	BFReserve Kind = firstBloomKind + iota
@@ -22,8 +22,8 @@ const (
 	// table. In: Key, ID, Keys, Object as BFAdd, At if HasAt. Out: Founds, of a duplicate
 	// the first ones; Applied.
 	BFCAdd
-	// BFLoad is LOADCHUNK: it creates the filter Key if Delta, the iterator, is 1 and there
-	// is none, and otherwise writes into it. In: Key, Delta, Keys[0]: header or bits.
+	// BFLoad is LOADCHUNK. It creates the filter Key if Delta, the iterator, is 1 and there is
+	// no such filter, and otherwise writes into it. In: Key, Delta, Keys[0]: header or bits.
 	BFLoad
 	// BFExists tests Keys (items); a key that holds no filter has none. Out: Founds.
 	BFExists
@@ -39,8 +39,8 @@ const (
 	firstBloomKind = Kind(TypeBloom) * kindsPerType
 )
 
-// The refusals of operations on Bloom filters; see ErrOpIDSize. ErrFilterExists and
-// ErrNoFilter are those of FBF keys.
+// The refusals of operations on Bloom filters; see ErrOpIDSize. FBF keys share
+// ErrFilterExists and ErrNoFilter.
 var (
 	ErrBloomData   = errors.New("received bad data")
 	ErrBloomFull   = errors.New("non scaling filter is full")
@@ -69,7 +69,7 @@ func (bloomType) kinds() []kind {
 		// also a tombstone
 		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes,
 			turn: (*turn).bloomReserve},
-		// An item may need a sub-filter, too.
+		// An item may also need a sub-filter.
 		BFAdd - firstBloomKind: {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes,
 			turn: (*turn).bloomAdd},
 		// and the opid

@@ -13,7 +13,7 @@ import (
 type catalog struct {
 	Next   uint32      // the id of the next table
 	Tables []*tableDef // live and draining, longest prefix first
-	// Version is that of the cluster's tables with which the live ones agree (SetTables); 0: of none.
+	// Version: the live tables agree with this version of the cluster's (SetTables); 0: with none.
 	Version uint64 `json:",omitempty"`
 }
 
@@ -185,8 +185,8 @@ func (c *catalog) follow(want TableSet, version uint64, at moment) (*catalog, er
 	return next, nil
 }
 
-// match returns the catalogue whose live tables are those of a valid set, from a moment on; c
-// itself if they are already. Whatever the tables were, nothing that they remember is forgotten.
+// match returns the catalogue that has a valid set's tables as its live ones, from a moment on; c
+// itself if it has them already. Nothing that the tables before remember is forgotten.
 func (c *catalog) match(want TableSet, at moment) (*catalog, error) {
 	n := c
 	change := func() {
@@ -237,13 +237,13 @@ func (c *catalog) drop(name string, at moment) {
 	d.DropUntil = at.logged + d.keep(at.logged)
 	heir := c.find([]byte(d.Prefix))
 	heir.inherit(d, d.Prefix, d.DropUntil, at)
-	// What the dropped table refuses as stale its heir must refuse as well.
+	// The heir must refuse as stale all that the dropped table refuses.
 	heir.ForgottenBefore = max(heir.ForgottenBefore, d.ForgottenBefore)
 	d.Links = nil // they are the heir's now
 }
 
-// inherit makes the table go on with what another one remembers of the keys
-// with a prefix, which are its own from now on.
+// inherit lets the table use another table's memory of the keys with a prefix.
+// From now on these keys are its own.
 func (d *tableDef) inherit(from *tableDef, prefix string, until int64, at moment) {
 	before := at.wall + max(d.Skew, from.Skew).Milliseconds() + 1
 	d.link(link{Table: from.ID, Prefix: prefix, Until: until, Before: before})

@@ -62,7 +62,7 @@ func (r *CheckReport) OnlyUnreadable() bool {
 	return len(r.Unreadable) > 0 && r.others == 0
 }
 
-// What to do about a problem.
+// The remedies of problems.
 const (
 	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and " +
 		"keep this directory for examination"

@@ -18,10 +18,10 @@ import (
 // maxProblems is how many problems of one partition are told one by one.
 const maxProblems = 10
 
-// partitionCheck examines one partition. It makes the partition twice in memory, by what
-// recovery does: from the log alone, and as a server would start with it. What is on
-// disk is compared with both. It takes memory for what the log holds of the partition,
-// and for its filters twice.
+// partitionCheck examines one partition. It makes the partition twice in memory, as
+// recovery does: from the log alone, and as a server would start with it. The disk is
+// compared with both. It takes memory for all that the log holds of the partition, and
+// for its filters twice.
 type partitionCheck struct {
 	*checker
 	id       uint16
@@ -31,7 +31,7 @@ type partitionCheck struct {
 	state partitionState
 	older *loadedSnapshot // until redone has come to it
 	first uint64          // the sequence at which the log begins
-	reach uint64          // that of the newest view
+	reach uint64          // the sequence of the newest view
 	// redone is what the log leads to from its beginning, but for counters behind the state row.
 	// Its filters and objects begin with the older snapshot, unless the log reaches back to
 	// the beginning; without either it has none.
@@ -153,7 +153,7 @@ func (p *machine) forgoFilters() { p.marks.filters, p.marks.catalog = math.MaxUi
 func (p *machine) hasTables() bool { return p.catalog != nil }
 
 // checkSnapshots reads all snapshots. The newest sound one is in c.opened; c.older becomes
-// the one that would stand in for it.
+// the one that a start would use in its place.
 func (c *partitionCheck) checkSnapshots(views loadedViews) {
 	var damaged []string
 	c.report.Snapshots += len(views.snapshots)
@@ -293,8 +293,8 @@ func (c *partitionCheck) drainRecords() {
 	})
 }
 
-// checkState compares the state row with what the log makes of it. What the log does not
-// reach back to is taken from it. DBSIZE is checked by checkKeys.
+// checkState compares the state row with the state that the log leads to. Values to which the
+// log does not reach back are taken from the row. DBSIZE is checked by checkKeys.
 func (c *partitionCheck) checkState() {
 	p, is := c.redone, c.state
 	if is.seq == 0 || !p.hasTables() {
@@ -305,7 +305,7 @@ func (c *partitionCheck) checkState() {
 	if c.first > 1 {
 		want.floor, want.incarnation = cmp.Or(want.floor, is.floor), cmp.Or(want.incarnation, is.incarnation)
 	}
-	if want.regions != nil && is.regions != nil { // idle regions log nothing of what others say
+	if want.regions != nil && is.regions != nil { // idle regions do not log what they hear
 		for from, taken := range is.regions.heard {
 			want.regions.hear(from, sortTaken(taken))
 		}
@@ -319,9 +319,9 @@ func (c *partitionCheck) checkState() {
 		is.at.logged, want.at.logged)
 }
 
-// checkFilters compares what the log makes of the newest snapshot with what it makes of the
-// older one, or of nothing (G1): at its end, filters and objects must be the same, byte by
-// byte. Earlier, a snapshot may have bits of later ids, and lack those of generations
+// checkFilters redoes the log on the newest snapshot, and on the older one or on nothing, and
+// compares the results (G1): at its end, filters and objects must be the same, byte by byte.
+// Earlier, a snapshot may have bits of later ids, and lack those of generations
 // that were dropped while it was taken.
 func (c *partitionCheck) checkFilters() error {
 	if !c.redone.hasTables() || !c.opened.hasTables() {

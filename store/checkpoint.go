@@ -14,12 +14,12 @@ import (
 
 // snapshotter takes checkpoints, one at a time.
 type snapshotter struct {
-	// mu is held by whoever changes what is published: a checkpoint, a FLUSHALL,
-	// or a backup, which wants none of that. building is held, after mu, by
-	// whoever builds runs: records leave memory also while a backup is copied.
+	// mu is held by a checkpoint or a FLUSHALL, which change the published files, and by a
+	// backup, during which nothing may change them. building is held, after mu, by a
+	// builder of runs: records leave memory also while a backup is copied.
 	mu, building longlock.Mutex
 
-	scratch seen.Scratch // of who builds runs
+	scratch seen.Scratch // of the builder of runs
 	saving  atomic.Bool  // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
 }

@@ -37,9 +37,9 @@ func withoutPauses(clock Clock) Clock {
 // that downtime and steps of the wall clock age nothing. A partition that another node
 // takes over brings its logged time with it, and ages none of the others' ids.
 
-// startClock makes a partition ready to decide: its logged time runs on from the last one
-// that it has logged, or begins at the wall time, and wall time is no lower than what it
-// has logged. The partition is locked, or nobody else knows it yet.
+// startClock makes a partition ready to decide. Its logged time runs on from the last one that
+// it has logged, or begins at the wall time. Wall time becomes no lower than the partition's
+// last logged one. The partition is locked, or nobody else knows it yet.
 func (s *Store) startClock(p *partition) {
 	s.notBefore(p.at.wall)
 	wall, running := s.look()
@@ -50,9 +50,9 @@ func (s *Store) startClock(p *partition) {
 	p.ahead = logged + 1 - running
 }
 
-// look reads the clock. Where wall time goes back, it stands still instead, at the highest
-// that was read or logged, until the clock is there again: what is STALE stays so (G7), and
-// what has expired does not come back. So a clock that was an hour ahead is followed by an
+// look reads the clock. Where wall time goes back, it returns the highest one that was read or
+// logged, until the clock is there again: STALE operations stay STALE (G7), and expired keys do
+// not come back. So a clock that was an hour ahead is followed by an
 // hour in which no key expires, and in which operations with the right time are STALE.
 func (s *Store) look() (wall, running int64) {
 	wall, running = s.opts.Clock()
@@ -92,7 +92,7 @@ func (s *Store) checkClock(told *bool) {
 }
 
 // WallTime returns the wall time by which operations are decided, in unix milliseconds.
-// It never goes back: after the clock was set back it stands still.
+// It never goes back: after the clock was set back, it stops until the clock is there again.
 func (s *Store) WallTime() int64 {
 	wall, _ := s.look()
 	return wall

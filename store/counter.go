@@ -97,7 +97,7 @@ type hotCounters struct {
 	table hotTable
 	// ring is what the eviction hand goes round: all of table but changed keys
 	// that it met. They come back once their rows are written, so that the hand
-	// does not pass them again and again while most of what is in memory is
+	// does not pass them again and again while most counters in memory are
 	// changed.
 	ring    []*counter
 	hand    int

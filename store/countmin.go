@@ -7,7 +7,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
-// The operations on count-min sketches; see Kind. What a sketch is, package sketch says.
+// The operations on count-min sketches; see Kind. Package sketch describes the sketches.
 const (
 	// CMSInit creates the sketch Key. In: Key, Object: *SketchOptions. Here and in CMSIncrBy
 	// and CMSMerge it may be a *BadArgument.
@@ -65,7 +65,7 @@ func (countMinType) kinds() []kind {
 		CMSInit - firstCountMinKind: {is: writes, entries: 2, fields: sketch.MaxCountMinOptions,
 			turn: (*turn).sketchInit},
 		CMSIncrBy - firstCountMinKind: {is: writes | logsItems, entries: 1, turn: (*turn).sketchIncrBy},
-		// The opid, too.
+		// The opid as well.
 		CMSCIncrBy - firstCountMinKind: {is: writes | hasID | logsItems, entries: 2,
 			turn: (*turn).sketchCIncrBy},
 		CMSMerge - firstCountMinKind: {is: writes | manyKeys, entries: 1, turn: (*turn).sketchMerge},

@@ -69,7 +69,7 @@ func (p *plainSketch) merge(sources []*plainSketch, weights []int64) {
 	p.change(what)
 }
 
-// differs says how a key's sketch differs from what it must be; nil: it must not exist.
+// differs says how a key's sketch differs from the plain one; nil: the key must not exist.
 func (p *plainSketch) differs(s *Store, key string) error {
 	part := s.partitionOf(key)
 	part.mu.Lock()
@@ -119,7 +119,7 @@ func mergeSketch(s *Store, dest string, sources []string, weights []int64) error
 	return do(s, op).Err
 }
 
-// TestSketchVectors: estimates are those of others (sketch-vectors.txt, section 4).
+// TestSketchVectors: estimates agree with other implementations (sketch-vectors.txt, section 4).
 func TestSketchVectors(t *testing.T) {
 	s := testStore(t, nil)
 	o := SketchOptions{Width: 7, Depth: 3}

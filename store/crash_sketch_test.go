@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// crashSketches is what one client, who alone changes them, does to two sketches and a Bloom
-// filter. The log keeps the order of its steps, so that after a power loss all are as after
+// crashSketches is the work of one client on two sketches and a Bloom filter, which no other one
+// changes. The log keeps the order of its steps, so that after a power loss all are as after
 // some step.
 type crashSketches struct {
 	keys  [2]string

@@ -30,13 +30,12 @@ var (
 		"rare schedule again")
 )
 
-// TestPowerLoss cuts the power at random instants under a load of new,
-// repeated and overlapping operations, with everything going on beside it that
-// may (crash_load_test.go), recovers from what a disk may then hold, re-sends
-// everything and compares with an exact reference (crash_model_test.go). Each
-// fsync policy is judged by what it promises (G1 to G4). Often the process is only
-// killed, also while it closes the log after an fsync has failed; it starts again on the same
-// disk, answers, and then the power is cut.
+// TestPowerLoss cuts the power at random instants under a load of new, repeated and overlapping
+// operations, with everything else that may go on beside it (crash_load_test.go). It recovers
+// from a disk as it may be then, re-sends everything and compares with an exact reference
+// (crash_model_test.go). Each fsync policy is judged by its promises (G1 to G4). Often the
+// process is only killed, also while it closes the log after an fsync has failed; it starts
+// again on the same disk, answers, and then the power is cut.
 func TestPowerLoss(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -97,8 +96,8 @@ type crashRun struct {
 	// the server is stopped before the power is cut; killed: it cannot fsync what it closes
 	orderly bool
 	atOp    int64 // cut at this file operation of the load; 0: at a random time
-	twice   int64 // cut again at this file operation of the recovery, or of what is sent then; 0: not
-	second  int   // percent of that
+	twice   int64 // cut again at this file operation of the recovery, or of the re-sending; 0: not
+	second  int   // percent of the second cut
 
 	rnd   *rand.Rand
 	disk  *crashDisk
@@ -245,7 +244,7 @@ func (r *crashRun) load() (*crashtest.Disk, error) {
 		clients.Wait()
 		return r.stop(seed)
 	}
-	// What was acknowledged up to here must survive; what is acknowledged
+	// Operations acknowledged up to here must survive; those acknowledged
 	// while the disk is cloned may.
 	r.clerk.end()
 	after := r.disk.isCut()

@@ -13,11 +13,11 @@ func (r *crashRun) promised(a crashAck) bool {
 	return a.at != 0 && (a.always || a.at <= r.clerk.upTo || r.kept)
 }
 
-// verify re-sends every operation that was ever sent. What is answered as a
-// duplicate must be exactly what the recovered counters contain (G4), must
-// include all that was acknowledged (G2) with its original result (G5), and
-// afterwards each counter is the sum over all operations (G1), also at the end
-// of the window.
+// verify re-sends every operation that was ever sent. The duplicates
+// among them must be exactly the operations that the recovered counters contain
+// (G4). They must include all that were acknowledged (G2), with their original
+// results (G5). Afterwards each counter is the sum over all operations (G1), also
+// at the end of the window.
 func (r *crashRun) verify() error {
 	marker, _ := get(r.s, "epoch")
 	epoch := int(marker)

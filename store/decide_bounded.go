@@ -6,7 +6,7 @@ import "math"
 // that would take its counter out of bounds changes nothing and consumes no opid (G6),
 // or is cut to what the bounds allow.
 
-// checkBounds refuses bounds that are none.
+// checkBounds accepts no bounds, or two in order, and refuses all else.
 func (op *Op) checkBounds() error {
 	if n := len(op.Deltas); n != 0 && n != 2 || n == 2 && op.Deltas[0] > op.Deltas[1] {
 		return ErrOption

@@ -152,7 +152,7 @@ func (m *fullModel) others() {
 	}
 }
 
-// verify compares what is read, and what is remembered, with what was answered.
+// verify compares values and remembered operations with the answers.
 func (m *fullModel) verify() {
 	m.t.Helper()
 	for k, want := range m.values {
@@ -181,9 +181,9 @@ func (m *fullModel) verify() {
 	}
 }
 
-// TestDiskFilledByNeighbour: a disk that somebody else fills at any instant freezes
-// nothing (G8). What a batch may need is reserved before: it is applied, or refused
-// with nothing applied; reads go on, also after a start on the full disk; and writes
+// TestDiskFilledByNeighbour: a disk that another process fills at any instant freezes
+// nothing (G8). The space that a batch may need is reserved before: the batch is applied,
+// or refused with nothing applied; reads go on, also after a start on the full disk; and writes
 // go on by themselves once there is space.
 func TestDiskFilledByNeighbour(t *testing.T) {
 	for _, fsync := range []Fsync{Always, Everysec, No} {
@@ -298,7 +298,7 @@ func TestManyFiltersDueAtOnce(t *testing.T) {
 				t.Fatalf("round %d, operation %d: %v", round, i, op.Err)
 			}
 		}
-		clock.advance(time.Second) // each filter is to be refreshed
+		clock.advance(time.Second) // each filter is due for a refresh
 	}
 	if strings.Contains(out.String(), "no space") {
 		t.Errorf("the log says %s", out.String())

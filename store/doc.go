@@ -56,7 +56,7 @@
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
 // from the oldest of them on. Marks tell redo what a view already contains. An open store
 // does the same with a partition whose state must be given up (rebuild.go). Check
-// (check_views.go) redoes the log likewise, and compares the views with what comes out.
+// (check_views.go) redoes the log likewise, and compares the views with the result.
 //
 // # Glossary
 //
@@ -66,7 +66,7 @@
 //	operation     what a client asks for: an Op. Reads are queries
 //	kind          what an operation does: a row of kinds (kinds.go)
 //	type          of a key: a counter, or an object of a row of objectTypes
-//	object        what a key holds that is no counter
+//	object        the value of a key that is not a counter
 //	page          a part of an object's memory, with the sequence that it reflects; or of a state
 //	fragment      a part of a change of an object that is too long for one entry
 //	sketch        an object that is a Bloom filter or a count-min sketch
@@ -105,8 +105,8 @@
 //	snapshot      the file of a partition's filters and objects that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
-//	committed     as durable as appendfsync promises. What is durable is on the disk
-//	hold          what keeps op log, runs and snapshots for who still needs them: a backup,
+//	committed     as durable as appendfsync promises. Durable: on the disk
+//	hold          what keeps op log, runs and snapshots while they are still needed: by a backup,
 //	              a follower
 //	cut           where a partition's log ends when what is not committed is taken back
 //	life          a partition from one rebuild to the next; sequences that were taken back

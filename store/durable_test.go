@@ -137,7 +137,7 @@ func waitSeq(t *testing.T, s *Store, seq uint64) {
 }
 
 // TestFailStop fails an fsync: the operation's outcome is unknown, later writes
-// and duplicates are refused the same way, reads of what is durable go on, and
+// and duplicates are refused the same way, reads of durable data go on, and
 // opening the directory again clears it (G8).
 func TestFailStop(t *testing.T) {
 	g := newGate()
@@ -368,7 +368,7 @@ var diskViews = map[string]struct {
 }
 
 // TestNothingUncommittedReachesDisk: rows and their expiries, runs, state rows, snapshots
-// and backups wait for the commit of what they contain, although the op log with it has
+// and backups wait for the commit of their contents, although the op log with it has
 // been fsynced; and nothing is written if the commit fails (R1).
 func TestNothingUncommittedReachesDisk(t *testing.T) {
 	for name, view := range diskViews {
@@ -439,8 +439,8 @@ func contains(files []string, path string) bool {
 	})
 }
 
-// awaitsCommit waits until somebody waits for a commit in the partition, who must not end
-// before.
+// awaitsCommit waits until an operation waits for a commit in the partition. The operation must
+// not end before.
 func awaitsCommit(t *testing.T, p *partition, ended <-chan error) {
 	t.Helper()
 	eventually(t, "somebody waits for the commit", func() bool {

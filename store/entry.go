@@ -20,7 +20,7 @@ type entryFlags uint8
 
 const (
 	flagCreated   entryFlags = 1 << iota // the key did not exist: DBSIZE grows
-	flagExact                            // the operation is to be kept as a record
+	flagExact                            // the operation must be kept as a record
 	flagHasExpire                        // expire follows
 	flagHasTime                          // the client's time of the operation follows
 	flagWasObject                        // the key held an object, which goes

@@ -89,25 +89,25 @@ func (t tableLimit) Error() string { return string(t) }
 // Is makes errors.Is find ErrOutOfMemory.
 func (t tableLimit) Is(target error) bool { return target == ErrOutOfMemory }
 
-// ErrLogDamaged means that the op log has a gap, or ends before what was built from it.
+// ErrLogDamaged means that the op log has a gap, or ends before the data built from it.
 var ErrLogDamaged = errors.New("op log is damaged")
 
 func streamError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrStream, fmt.Sprintf(format, args...))
 }
 
-// ErrStream: another region's log is not the one that was to be taken, or comes too early.
+// ErrStream: another region's log is not the expected one, or comes too early.
 var ErrStream = errors.New("this is not the log of the expected region")
 
-// ErrEra: another region has been flushed, and this one has not heard of it. It must learn of the
+// ErrEra: another region has been flushed, and this one does not know it yet. It must learn of the
 // regions as they are now (SetRegions); then it can go on.
 var ErrEra = errors.New("all regions are being flushed, and this one has not finished yet")
 
-// ErrPulled: what should be another region's answer to a pull is none.
+// ErrPulled: another region's answer to a pull is damaged.
 var ErrPulled = errors.New("the answer of another region is damaged")
 
-// ErrMove: a partition cannot be moved as was asked for: it is not empty, or empty already,
-// or what was received is not what was to come. Nothing has changed.
+// ErrMove: a partition cannot be moved as requested: it is not empty, or empty already, or
+// another one was received than expected. Nothing has changed.
 var ErrMove = errors.New("the partition cannot be moved")
 
 func moveError(format string, args ...any) error {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestEvents: who listens hears of commits, checkpoints, snapshots and expiry,
-// and not of what did not happen.
+// TestEvents: a listener is told of commits, checkpoints, snapshots and expiry,
+// and of nothing that did not happen.
 func TestEvents(t *testing.T) {
 	s := testStore(t, nil)
 	var mu sync.Mutex

@@ -10,9 +10,9 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
-// TestEverysecLosesASecond cuts the power under appendfsync everysec: of what was
-// acknowledged at most the last second, and what came while one fsync was under way,
-// may be lost (G2).
+// TestEverysecLosesASecond cuts the power under appendfsync everysec. At most the
+// operations of the last second, and those that came while one fsync was under way, may be
+// lost of the acknowledged ones (G2).
 func TestEverysecLosesASecond(t *testing.T) {
 	const slowest = 100 * time.Millisecond // fsync of the op log
 	for n := range 12 {

@@ -8,7 +8,7 @@ import (
 )
 
 // A client increments, hears nothing, and sends the same operation again: it is applied once.
-// What is acknowledged is there after the directory is opened again.
+// An acknowledged operation is there after the directory is opened again.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

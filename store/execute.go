@@ -19,8 +19,8 @@ import (
 //	commitShares   takes the partitions of one share after another
 //	commit         decides what a share holds, piece by piece:
 //	  prepare      finds the key in memory (counter.go) and judges the opid (judge.go) by
-//	               the table's filter and by records in memory. What is not there is read
-//	               (fetch.go) with the partitions unlocked, and prepared again
+//	               the table's filter and by records in memory. Missing ones are read (fetch.go)
+//	               with the partitions unlocked, and the piece is prepared again
 //	  decide       gives each operation its turn: decide.go checks it and logs its outcome
 //	               as an entry (entry.go), which redo.go puts into memory. take notes what
 //	               the reply rests on
@@ -80,7 +80,7 @@ type touched struct {
 // partition returns the one that a ref's machine belongs to.
 func (x *execution) partition(r *ref) *partition { return x.s.partitions[r.p.id] }
 
-// What follows is the world of the batch's turn.
+// An execution is the world of its turn:
 
 func (x *execution) maxRecord() int64    { return x.s.maxRecord() }
 func (x *execution) endRecord()          { x.apply() }
@@ -211,9 +211,9 @@ func (x *execution) commitShares() {
 }
 
 // commit decides the share's operations and fixes their place in the order of commits.
-// The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Another batch that
-// sees it may wait for that commit before this one does, which reads first. Should it
+// The partitions are locked; it unlocks them. Where something must be read, the operations decided
+// so far become a commit of their own, since the locks are not held meanwhile. Another batch that
+// sees these may wait for that commit before this one does, which reads first. Should commit
 // panic, the partitions stay locked and the process must end (G8).
 func (x *execution) commit() {
 	fetches := 0
@@ -254,8 +254,8 @@ func (x *execution) commit() {
 // set it lower.
 var pieceSize = 2 * group
 
-// fewMissing is how many rows and records the first piece that lacks any may lack without
-// it being likely that the others lack some, too.
+// fewMissing is how many rows and records the first piece that lacks any may lack before it is
+// likely that other pieces lack some as well.
 const fewMissing = 4
 
 // pieceFrom is where the piece that begins with a ref ends.
@@ -488,8 +488,8 @@ func (x *execution) apply() {
 			x.records++
 		}
 		for i := range x.share.touched {
-			// The commit lies behind all that was seen so far, and ahead of what is
-			// seen after it: to that no place in the log was given here (G3).
+			// The commit lies behind all that was seen so far, and ahead of all that is
+			// seen later, which has no place in the log yet (G3).
 			t := &x.share.touched[i]
 			t.sure = t.need
 		}
@@ -558,7 +558,7 @@ func (x *execution) commitNow() {
 	x.s.eventEnds(EventCommit, began)
 	persistence.KillPoint("after-commit")
 	if errors.Is(err, oplog.ErrCut) {
-		return // the partitions' lives end, and with them those who wait
+		return // the partitions' lives end, and with them the waits
 	}
 	if x.err = err; errors.Is(err, ErrUndecided) {
 		return
@@ -607,8 +607,8 @@ type Batch struct {
 	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
 	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
 	Atomic bool
-	// Replica is for a batch of queries that is to see what this node of a cluster knows
-	// to be committed, whoever leads. Reset clears it.
+	// Replica is for a batch of queries about the entries that this node of a cluster knows
+	// to be committed, whichever node leads. Reset clears it.
 	Replica bool
 
 	execution execution

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// What a batch needs and memory does not have is read from disk with no lock held, and put
-// into memory with the lock, if it is still true.
+// Rows and records that a batch needs and memory lacks are read from disk with no lock held.
+// They are put into memory with the lock, if they are still true.
 
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
@@ -79,7 +79,7 @@ func (x *execution) install(r *ref) bool {
 		return false
 	}
 	c := r.p.hot.install(r.keyHash, r.key, pos)
-	// A row that FLUSHALL has not deleted yet is none.
+	// A row that FLUSHALL has not deleted yet does not count.
 	if l.exists && l.row.seq > r.p.floor {
 		row := l.row
 		c.showRow(&row)
@@ -101,7 +101,7 @@ func (x *execution) fail(r *ref, err error) {
 	}
 }
 
-// What memory has is asked for ahead of its use.
+// Data in memory is asked for ahead of its use.
 
 // request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.

@@ -259,7 +259,7 @@ func (x *turn) filterRefresh(op *Op) error {
 	return nil
 }
 
-// What is logged of a filter: one of these bytes, then the item, or the event of an
+// A logged change of a filter: one of these bytes, then the item, or the event of an
 // adaptive filter. A FIXED filter has one event, its refresh, of no bytes.
 const (
 	filterItem  = 1
@@ -371,7 +371,7 @@ func (f *filterKey) release() {
 	}
 }
 
-// due reports whether a refresh or another event is to be logged.
+// due reports whether a refresh or another event must be logged.
 func (f *filterKey) due(logged int64) bool {
 	if f.fixed != nil {
 		return logged-f.refreshed >= f.opts.Refresh.Milliseconds()

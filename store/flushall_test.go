@@ -105,7 +105,7 @@ func TestFlushedRowsDoNotCount(t *testing.T) {
 	}
 	judge(s, "flushed", "")
 	crashes("flushed", "")
-	// Without the filter of rows they are read, and are none.
+	// Without the filter of rows they are read, and do not count.
 	p := s.partitions[0]
 	p.mu.Lock()
 	p.hot.clear()

@@ -79,8 +79,8 @@ func TestFollow(t *testing.T) {
 	y.verify(t, "opened again")
 }
 
-// TestFollowDamaged: nothing is redone of a section whose last entry is damaged, be it longer
-// than what is decoded at once or not. The sound one follows then.
+// TestFollowDamaged: nothing is redone of a section whose last entry is damaged, whether or
+// not it has more entries than are decoded at once. The sound section is redone then.
 func TestFollowDamaged(t *testing.T) {
 	s := testStore(t, nil)
 	p := s.partitions[0]
@@ -100,8 +100,8 @@ func TestFollowDamaged(t *testing.T) {
 	}
 }
 
-// TestLives: who waits for a sequence of an earlier life is told whether it was committed
-// in that.
+// TestLives: a wait for a sequence of an earlier life says whether it was committed in that
+// life.
 func TestLives(t *testing.T) {
 	m := &newPartition(0, 1, nil, 1, nil, nil).committed
 	m.advance(10)

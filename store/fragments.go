@@ -13,7 +13,7 @@ import "fmt"
 var maxChange = 256 << 10
 
 // maxRecord bounds what an operation may log, and an atomic batch, bytes. The log counts a
-// section's in 32 bits, and whoever writes or reads a record has it in memory; a request of a
+// section's in 32 bits, and a writer or reader of a record has it in memory; a request of a
 // megabyte, of a long key and many items, would log gigabytes. Tests set it lower.
 var maxRecord = int64(1) << 30
 
@@ -25,7 +25,7 @@ func (x *turn) beginLarge(p *machine) {
 	}
 }
 
-// fragments are those of a change that is not finished.
+// fragments holds the fragments so far of a change that is not finished.
 type fragments struct {
 	number uint64 // 0: there are none
 	what   []byte

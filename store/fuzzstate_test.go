@@ -8,8 +8,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// FuzzStatePage reads pages of states. What is accepted is written again as it was, and is taken,
-// or refused without harm.
+// FuzzStatePage reads pages of states. An accepted page is written again as it was, and is
+// taken, or refused without harm.
 func FuzzStatePage(f *testing.F) {
 	parts := part.Parts{{Region: 1, Clock: 7, Live: 7, Cum: 3, Base: part.Base{Clock: 2, Cum: 1}}}
 	id := stateID{[]byte("key"), []byte("id"),

@@ -139,8 +139,8 @@ func goldenOps(round int) (ops []Op) {
 	)
 }
 
-// goldenUUIDOps are those of a round whose opids are UUIDs, and one that is none,
-// but has a UUID's length.
+// goldenUUIDOps returns two operations of a round: the opid of one is a UUID, the opid of the
+// other has just the length of one.
 func goldenUUIDOps(round int) (ops []Op) {
 	for i, format := range []string{"01a1fdcc-4bbc-70ea-a1d6-03cc3a62b4%02x",
 		"01A1FDCC-4BBC-70EA-A1D6-03CC3A62B4%02X"} {

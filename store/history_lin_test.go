@@ -102,7 +102,7 @@ type linHistory struct {
 const (
 	linGroupCount = 3
 	// linClientOps bounds what a client does in one life: the checker's work
-	// grows fast with what is under way at once and what was never answered.
+	// grows fast with the calls under way at once, and with those never answered.
 	linClientOps = 60
 )
 

@@ -103,7 +103,7 @@ func (x *turn) confirmPositives() {
 // nothing needs to be read, and the batch not to be prepared again.
 const fewPositives = 8
 
-// askRunFilters judges an opid by the filters of the runs that are to be asked, and
+// askRunFilters judges an opid by the filters of the runs that may have it, and
 // reports whether that was enough.
 func (x *turn) askRunFilters(ref int) bool {
 	r := &x.refs[ref]

@@ -78,8 +78,8 @@ type views struct {
 	unreadable  int                 // … that cannot be read
 	spoiled     int                 // … of these, how many became so in this process
 	catalog     *catalog
-	floor       uint64    // the last FLUSHALL: what is missing rests on it
-	deadObjects []uint64  // objects whose pages are to be deleted (pages.go)
+	floor       uint64    // the last FLUSHALL: an answer that a key is missing depends on it
+	deadObjects []uint64  // objects whose pages must be deleted (pages.go)
 	fragments   fragments // of a change that is not finished (fragments.go)
 	// what it deletes is still on disk, and nothing newer is that memory lacks
 	flushDue bool

@@ -80,7 +80,7 @@ func (s *Store) cycle() {
 }
 
 // checkDisk refuses writes while free space is short, before a batch or Pebble meets
-// ENOSPC (G8). What fills the disk between two looks is for Reserve to notice.
+// ENOSPC (G8). If the disk fills up between two looks, Reserve notices.
 func (s *Store) checkDisk() {
 	if err := s.db.CheckIdentity(); err != nil {
 		s.db.Stop(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// A partition moves from one shard's stores to another's while both serve the others. Who
-// asks whom, and who remembers it, is package cluster's; here is what the stores do:
+// A partition moves from one shard's stores to another's while both serve the others.
+// Package cluster makes and remembers the requests; the stores do this:
 //
 //	source  Export    a replica makes a checkpoint of the partition at a sequence S0, and a
 //	                  file of all that it has of it on disk: persistence.Image
@@ -22,7 +22,7 @@ import (
 //	        Append    what the source has committed since S0 (Moving.Tail) is made durable
 //	                  behind that file, and redone
 //	source  HandOver  the leader logs one entry, the last one: S. From then on the partition is held
-//	                  under the move's number: nobody is answered here, whoever leads
+//	                  under the move's number: nobody is answered here, whichever replica leads
 //	target  Adopt     the leader logs one entry (S, a digest of the state there, and the number). To redo
 //	                  it the Incoming takes the partition's place, and the sequences jump to
 //	                  A, which is beyond all that the source and the target had. It is held here, too
@@ -34,7 +34,7 @@ import (
 // So between HandOver and Release the partition is answered for by nobody, and which of the two
 // shards logs Release, and which one Vacate, is decided elsewhere, once (package cluster: in the
 // configuration). Both name the number, and change nothing if the partition is held under another
-// one by then: who decides may be late.
+// one by then: the decision may come late.
 //
 // S alone says what a partition is, since a committed sequence is never given twice. So the
 // replicas may have got it from different ones of the source's, at different S0, in
@@ -50,10 +50,10 @@ import (
 // and in memory what can be made of them again; files in runs/ and tmp/ go at the next start. The
 // partition's views on disk are still the old, empty ones. These two files are part of the log,
 // as it were: they are kept as long as recovery may have to redo the adoption, that is until
-// the state row of a checkpoint behind A is durable. Copies of the directory have them, too.
+// the state row of a checkpoint behind A is durable. Copies of the directory have both.
 //
-//	before the adoption is committed   nothing of it is in a view (R1). What was
-//	                                   decided is taken back as any other decision: the
+//	before the adoption is committed   nothing of it is in a view (R1). The decision
+//	                                   is taken back as any other one: the
 //	                                   partition is what its views and its log say
 //	committed, no checkpoint yet       recovery comes from older views to the entry and makes
 //	                                   the partition of the two files. A replica that has not
@@ -85,8 +85,8 @@ import (
 // errMoved says of a partition that another shard has it, or is about to: ErrNotLeader.
 var errMoved = fmt.Errorf("%w: the partition is another shard's, or about to be", ErrNotLeader)
 
-// ErrNotReceived: a partition is to be adopted and this store has not received it, or not
-// as it was when it was handed over.
+// ErrNotReceived: a partition must be adopted that this store has not received, or not as it
+// was when it was handed over.
 var ErrNotReceived = errors.New("the partition was not received")
 
 // moved reports whether nobody is answered here because the partition is, or is about to
@@ -312,7 +312,7 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 
 // HandOver refuses everything that is asked of a partition from now on, with ErrNotLeader, and
 // returns its last sequence once that is committed. It is logged, so that every later leader
-// refuses as well, until Release or Vacate. number, which is not 0, is that of the move. Only the
+// refuses as well, until Release or Vacate. number is the move's, and not 0. Only the
 // leader can. It can be repeated; a higher number takes the place of the one before, and one that
 // is lower than any before is refused, also after Release: ErrMove.
 func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err error) {
@@ -329,7 +329,7 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 	case err != nil:
 	case p.number > number:
 		err = p.tooLow(number)
-	case p.handed < number: // who knows only of an earlier move releases it no more
+	case p.handed < number: // a caller that knows only of an earlier move releases it no more
 		x.log(&p.machine, &entry{kind: entryHandOver, value: int64(number)})
 	}
 	x.apply()

@@ -180,7 +180,7 @@ func TestMoveTwice(t *testing.T) {
 }
 
 // TestMoveIsWatched: a key that was missing was made and deleted where the partition was
-// meanwhile: who watches it is told.
+// meanwhile: its watchers are told.
 func TestMoveIsWatched(t *testing.T) {
 	w := newBothWays(t)
 	notes := watchKeys(w.s[0], w.key)
@@ -237,7 +237,7 @@ func TestMoveBackup(t *testing.T) {
 }
 
 // TestMoveOldSnapshot: the first snapshot behind an adoption is damaged. The one before, of
-// the empty partition, does not stand in for it: the filters are rebuilt from the
+// the empty partition, does not replace it: the filters are rebuilt from the
 // records.
 func TestMoveOldSnapshot(t *testing.T) {
 	w := newBothWays(t)
@@ -263,8 +263,8 @@ func TestMoveOldSnapshot(t *testing.T) {
 }
 
 // TestMoveHeld: between the hand-over and Release a partition is held in both shards, over a start
-// and whoever leads. Who releases or vacates it late, for a move that was taken back, changes
-// nothing of the next one (G1, G2).
+// and whichever replica leads. A late release or vacating, for a move that was taken back,
+// changes nothing of the next one (G1, G2).
 func TestMoveHeld(t *testing.T) {
 	w := newBothWays(t)
 	refuses := func(i int) {
@@ -312,7 +312,7 @@ func TestMoveHeld(t *testing.T) {
 
 	// And moves after all.
 	out, in = w.begin(0)
-	_, err = w.s[0].HandOver(1, 5) // by who does not know that
+	_, err = w.s[0].HandOver(1, 5) // by a caller that does not know that
 	must(t, err)
 	last, err = w.s[0].HandOver(1, 9)
 	must(t, err)
@@ -336,9 +336,9 @@ func TestMoveHeld(t *testing.T) {
 	wantOp(t, cincr(w.s[1], w.key, "refused", 1), 3, true)
 }
 
-// TestMoveOfBefore: a partition went and came back. Whoever knows only of the first move, as right
-// behind a start, begins nothing of it again: by what was so then it would be deleted here, and
-// there by what is so now (G2).
+// TestMoveOfBefore: a partition went and came back. A caller that knows only of the first move, as
+// right behind a start, begins nothing of it again: by the state of then the partition would be
+// deleted here, and there by the present state (G2).
 func TestMoveOfBefore(t *testing.T) {
 	w := newBothWays(t)
 	move := func(from int, number uint64) {
@@ -439,9 +439,9 @@ func TestMoveUnderLoad(t *testing.T) {
 	}
 }
 
-// TestMoveDiskFull: the disk is full when the rows of a partition that was adopted are to be
-// ingested. Nobody is told that its keys are missing, who asks leaves nothing behind, and it does
-// not go on to another shard without them; it is served once there is space.
+// TestMoveDiskFull: the disk is full when the rows of an adopted partition must be ingested.
+// No client is told that its keys are missing, a request leaves nothing behind, and the partition
+// does not go on to another shard without them; it is served once there is space.
 func TestMoveDiskFull(t *testing.T) {
 	fault := new(crashtest.Fault)
 	w := newBothWays(t)

@@ -273,8 +273,8 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 }
 
 // TestMovePowerLoss cuts the power of a store at each of its file operations while it
-// receives a partition, adopts it, counts in it, saves and vacates it. What was acknowledged is
-// there; before the adoption the move begins anew (G1, G2, G4).
+// receives a partition, adopts it, counts in it, saves and vacates it. Acknowledged operations
+// are there; before the adoption the move begins anew (G1, G2, G4).
 func TestMovePowerLoss(t *testing.T) {
 	total := 0
 	try := func(at, percent int) {

@@ -65,7 +65,7 @@ func TestMoveReceivedStays(t *testing.T) {
 }
 
 // TestMoveCut: a replica that lags takes the files of another one, which has received a
-// partition and not redone its adoption: it has received it, too.
+// partition and not redone its adoption. So the first has received it as well.
 func TestMoveCut(t *testing.T) {
 	m := newMoveToTry(t)
 	in, err := m.b.Receive(1, m.path)
@@ -86,7 +86,7 @@ func TestMoveCut(t *testing.T) {
 }
 
 // TestMoveAdoptedMeanwhile: the adoption comes while a replica that has received all of the
-// partition begins to receive it once more. What the adoption was redone from is not touched.
+// partition begins to receive it once more. The adoption's files are not touched.
 func TestMoveAdoptedMeanwhile(t *testing.T) {
 	clock := newFakeClock()
 	fsA, fsB, fsC := vfs.NewMem(), vfs.NewMem(), vfs.NewMem()

@@ -327,7 +327,7 @@ func TestMoveHold(t *testing.T) {
 	}
 }
 
-// TestMoveTables: the tables of what comes become those of the shard, and nothing is forgotten. The
+// TestMoveTables: a partition's tables become the shard's, and nothing is forgotten. The
 // leader dies before that; the next one repeats the adoption.
 func TestMoveTables(t *testing.T) {
 	clock, fsA, fsB := newFakeClock(), vfs.NewMem(), vfs.NewMem()

@@ -19,7 +19,7 @@ type Incoming struct {
 	p   *partition // whose place it is to take
 	seq uint64     // with which it goes on: A
 
-	// mu guards the rest. Who redoes the adoption takes it with the partition locked.
+	// mu guards the rest. The redo of the adoption takes it with the partition locked.
 	mu     sync.Mutex
 	shadow *partition // what has come so far; nil: nothing yet, or it has taken its place
 	group  *redoGroup
@@ -35,10 +35,10 @@ type Incoming struct {
 // must be of this partition, of the same hash seed and number of partitions, and every key,
 // row, page and record must be sound and in its place. The partition must be empty. When it
 // returns, the file is durable here, under its own name: the one at path is not needed any
-// more. What was received before under that name is kept instead, with what was appended to it,
-// unless it is damaged or ends before the file begins: another replica may count on it. It reads
+// more. A file received before under that name is kept instead, with the pieces appended to it,
+// unless it is damaged or ends before the new one begins: another replica may count on it. It reads
 // and writes about twice as much as the file has, and takes as much memory as the partition does.
-// Errors: ErrMove; ErrCorrupt of package persistence, and others of what is damaged.
+// Errors: ErrMove; ErrCorrupt of package persistence, and other errors of damaged data.
 func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	return in, nil
 }
 
-// Resume is Receive for what was received before, and not adopted, such as before a start: the
-// file, and what was appended. to is the sequence in the file's name (Moving.To).
+// Resume is Receive for a file that was received before, such as before a start, and not adopted,
+// with the pieces appended to it. to is the sequence in the file's name (Moving.To).
 func (s *Store) Resume(partition uint16, to uint64) (*Incoming, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Store) Resume(partition uint16, to uint64) (*Incoming, error) {
 	return in, nil
 }
 
-// expect begins to wait for what is to take an empty partition's place.
+// expect begins to wait for the partition that will take an empty one's place.
 func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
 	in := &Incoming{p: p, seq: to}
 	// No checkpoint is under way when it begins, and from then on none begins.
@@ -147,7 +147,7 @@ func (in *Incoming) Last() uint64 {
 }
 
 // Append takes a piece of what the source has done since (Moving.Tail), checks it, makes it
-// durable and redoes it. What is known already changes nothing. After an error only Discard
+// durable and redoes it. Known entries change nothing. After an error only Discard
 // is of use.
 func (in *Incoming) Append(piece []byte) error {
 	record, err := persistence.CutSum(piece)
@@ -184,7 +184,7 @@ func (in *Incoming) Discard() error {
 	return p.db.RemoveMoved(p.id, in.seq)
 }
 
-// Close lets go of what has come, unless it has taken the partition's place. Its files stay,
+// Close releases the incoming partition, unless it has taken its place. Its files stay,
 // for Resume.
 func (in *Incoming) Close() {
 	in.p.lock()
@@ -194,7 +194,7 @@ func (in *Incoming) Close() {
 	}
 }
 
-// forget lets go of what has come. The partition is locked.
+// forget releases the incoming partition. The one whose place it would take is locked.
 func (in *Incoming) forget() {
 	if in.p.incoming == in {
 		in.p.incoming = nil
@@ -231,7 +231,7 @@ func (in *Incoming) release() {
 func (in *Incoming) load(take func() error) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.shadow == nil { // its adoption came first: the files that it found are not to be touched
+	if in.shadow == nil { // its adoption came first: the files that it found stay
 		return moveError("partition %d was to have come already", in.p.id)
 	}
 	if take != nil {
@@ -417,8 +417,8 @@ func (p *partition) takeOver(a adoption, seq, to uint64, at moment) error {
 		defer in.mu.Unlock()
 	}
 	if in == nil || in.adopted || in.seq != to || !in.is(a) {
-		// What has come to memory is not there any more, after a crash, or is of no use. What
-		// is on disk may be.
+		// The incoming partition is not in memory any more, after a crash, or is of no use
+		// there. Its files may be of use.
 		if in != nil && in.seq == to && !in.adopted {
 			in.release()
 		}

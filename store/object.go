@@ -47,13 +47,13 @@ var objectTypes = [maxTypes]objectType{
 // isObject reports whether keys of the type hold objects.
 func (t Type) isObject() bool { return t >= firstObject }
 
-// object is what a key holds that is no counter. The partition's lock guards it.
+// object is the value of a key that is not a counter. The partition's lock guards it.
 type object interface {
 	// bytes is the memory that the object has of the pool.
 	bytes() uint64
 	// due reports whether upkeep has something to log.
 	due(logged int64) bool
-	// upkeep logs what is to happen without an operation, such as refreshes. An error
+	// upkeep logs the changes that no operation makes, such as refreshes. An error
 	// means that the disk has no space for it.
 	upkeep(x *turn, r *ref) error
 	// redo applies a logged change. It consults no clock, and may be handed changes
@@ -61,9 +61,10 @@ type object interface {
 	redo(change) error
 	// encode begins to encode the object, in the state of p.seq. Changes go on between
 	// two calls of Read, each of which has the lock. At recovery redo is handed every
-	// change after the p.seq of now. So what is read must not depend on later ones, or
-	// it bears to be changed so again (bits that are set), or it says in the encoding
-	// which sequence it reflects (p.seq during Read) and redo leaves out what it has.
+	// change after the p.seq of now. So the bytes read must not depend on later changes,
+	// unless making these again does no harm (bits that are set), or unless the encoding
+	// says which sequence it reflects (p.seq during Read). Then redo leaves out the
+	// changes up to that.
 	// Objects to which the same has happened are encoded alike: Check compares them.
 	encode(p *machine) io.Reader
 	// release frees its memory, once no encoding is under way.

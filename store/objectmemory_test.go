@@ -64,7 +64,7 @@ func TestObjectsLeaveHalfToTables(t *testing.T) {
 			if err := s.CreateTable(o); err != nil {
 				t.Errorf("a table does not get the other half: %v", err)
 			}
-			// What a directory has is served, whatever the limit is now; only growth is refused.
+			// Objects of a directory are served, whatever the limit is now; only growth is refused.
 			must(t, s.Close())
 			s = testStore(t, func(o *Options) { o.FilterMaxMemory, o.FS = limit/2, fs })
 			if now := s.pool.objects.Load(); now != has {

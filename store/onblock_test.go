@@ -2,8 +2,8 @@ package store
 
 import "testing"
 
-// TestOnBlock: whoever has to know is told before a commit is waited for, which may
-// take long under each policy; a batch that waits for nothing tells nobody.
+// TestOnBlock: OnBlock is called before a batch waits for a commit, which may take
+// long under each policy; a batch that waits for nothing tells nobody.
 func TestOnBlock(t *testing.T) {
 	for _, policy := range []Fsync{Always, Everysec, No} {
 		s := testStore(t, func(o *Options) { o.Fsync = policy })

@@ -99,7 +99,7 @@ const (
 	// regionLost takes note that another region has taken an operation back.
 	// In: Key, ID, Object: a *Lost.
 	regionLost
-	// regionOwe takes note of what another region says that a removed one owes.
+	// regionOwe takes note of a debt of a removed region, of which another one tells.
 	// In: Key, Object: an *owedOp.
 	regionOwe
 	// regionLevel takes note that a region has levelled. In: Delta, the partition here; Object: a

@@ -57,7 +57,7 @@ const (
 )
 
 // autoTime reads the time of an opid in a table that has not been told what its
-// opids are. A time that is no time would have an operation refused that was never
+// opids are. Bits mistaken for a time would have an operation refused that was never
 // applied, so it believes
 //
 //   - the canonical text of a UUIDv7, version and variant included: nothing else looks

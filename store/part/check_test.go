@@ -287,7 +287,7 @@ func ranked(acts []act, order []int) []act {
 
 var orders = [][]int{{1, 0, 2}, {2, 1, 0}, {0, 1, 2}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}}
 
-// TestScripts tries interleavings of each script and of what it leads to, the shortest first: all of
+// TestScripts tries interleavings of each script and of its consequences, the shortest first: all of
 // them with -part.wide.
 func TestScripts(t *testing.T) {
 	t.Parallel()

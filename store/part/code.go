@@ -78,7 +78,7 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 	return b
 }
 
-// AppendAgreed appends what all regions agree on who have heard the same of a counter; nothing if it does
+// AppendAgreed appends the state of a counter that regions with the same changes share; nothing if it does
 // not exist. A region that has forgotten it, as it was dead, and hears of it anew lacks the closed parts, and
 // of those that were closed the bases, whose sums are 0 (closed): these are left out. For what such a base
 // does beyond its sum the last byte says whether the part makes the counter exist.

@@ -87,8 +87,8 @@ func TestCodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDelta: what was made of parts is told by what it makes of their take-backs, also if some are
-// dropped, and nothing else is accepted.
+// TestDelta: the old parts and a delta, which has only the difference of the take-backs, make the
+// new parts, also if take-backs are dropped. Nothing but an encoding of a delta is accepted.
 func TestDelta(t *testing.T) {
 	t.Parallel()
 	undos := func(from, to uint64) (all []Undo) {
@@ -145,8 +145,8 @@ func TestDelta(t *testing.T) {
 	}
 }
 
-// FuzzDelta: bytes that are accepted are the encoding of what they say, and whatever it is made of
-// does no harm.
+// FuzzDelta: accepted bytes are the encoding of the delta that they say, which does no harm
+// whatever the parts were before.
 func FuzzDelta(f *testing.F) {
 	more := sample.Clone()
 	more.Increment(1, 1<<40, 1, Expiry{})
@@ -168,8 +168,8 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// FuzzDecode: bytes that are accepted are the encoding of what they say, and whatever is done to
-// that can be encoded.
+// FuzzDecode: accepted bytes are the encoding of the parts that they say. After any change these
+// can be encoded.
 func FuzzDecode(f *testing.F) {
 	f.Add(sample.AppendTo(nil), uint8(3), uint64(400), int64(-1))
 	f.Add(Parts{FromCounter(2, 7, 9)}.AppendTo(nil), uint8(2), uint64(9), int64(1))

@@ -9,8 +9,8 @@ import (
 )
 
 // Delta is what a change has made of the parts of a counter: all of them as they are afterwards, but of their
-// take-backs, which may be a thousand, only the difference. Its encoding is that of parts (code.go), but for
-// a part that keeps take-backs:
+// take-backs, which may be a thousand, only the difference. It is encoded as parts are (code.go), but for a
+// part that keeps take-backs:
 //
 //	kept    if bit 4: number of those that it does not keep u, and for each: its clock - that of
 //	        the one before u; the undo that follows has the new ones alone

@@ -1,6 +1,6 @@
 // Package part is the counter that several regions change: what each of them did to it is a
 // part, and the counter is the sum of its parts. Regions answer alone and tell each other
-// later; whoever has heard the same shows the same, in whatever order, and however often, it
+// later; two that have taken the same show the same, in whatever order, and however often, it
 // came. (It is a state-based CRDT, a positive-negative counter with observed removal.)
 //
 // It is data and rules only: no disk, no lock, no clock. The store calls it when it redoes an
@@ -9,7 +9,7 @@
 //
 // # An example
 //
-// A and B are regions. A counts 3, at the sequence 1 of its op log; B has heard of it, and
+// A and B are regions. A counts 3, at the sequence 1 of its op log; B has taken it, and
 // deletes the counter, at its own sequence 1. Meanwhile A counts 2 more:
 //
 //	A: Increment(A, 1, 3)     part A {clock 1, live 1, cum 3}
@@ -25,8 +25,8 @@
 // function for its own change as the receiver does for its copy of that region's part:
 // Increment, Delete, Assign, SetExpiry, TakeBack, DropUndo. Or whole parts travel: Merge.
 // Either may come first or again, as a change at a sequence that a part has already does
-// nothing; but a change is only added to the part as of the change before it: who has missed
-// some (a gap, a peer that was restored) merges the whole parts first.
+// nothing; but a change is only added to the part as of the change before it: a region that has
+// missed some (a gap, a peer that was restored) merges the whole parts first.
 //
 // A counter that only its own region has incremented needs no parts: FromCounter makes its part
 // when another region comes into play, or a SET, a deletion or an expiry.
@@ -55,7 +55,7 @@
 //	remaining what a part adds to the value: cum without the base
 //	close     to delete one's own part, so that sum and base are 0
 //	register  the value of a SET, beside the sums; the newest one counts
-//	take-back undoing an application of an opid that another region has applied, too
+//	take-back undoing an application of an opid that another region has also applied
 //	undo      remembers a take-back, for a base between application and take-back
 //	owed      what a region must take back and has no room for: it is taken back later, and until then counts
 //
@@ -79,5 +79,5 @@
 // runs by chance (random_test.go), and lost and restored regions (fault_test.go).
 //
 // Parts belong to one goroutine at a time. A copy made with slices.Clone shows what was there when it was
-// made; one that is to be changed is made with Clone.
+// made; a copy that will be changed is made with Clone.
 package part

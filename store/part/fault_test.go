@@ -191,7 +191,7 @@ func (r *broken) restoreB() {
 	}
 }
 
-// forget drops what a region did behind what it had told, nor has in its backup.
+// forget drops what a region did after upTo: it has told nobody, and its backup lacks it.
 func (h *history) forget(owner Region, upTo uint64) {
 	var apps []applied
 	for _, a := range h.apps {

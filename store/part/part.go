@@ -10,8 +10,8 @@ const MaxRegions = 16
 // a base pins take no room, as they stay until a later deletion.
 const MaxUndo = 1024
 
-// MaxHLC bounds the time of a register or an expiry. Whoever sets one makes it later than those that it
-// knows, up to this; of more nobody could. By clocks it is out of reach.
+// MaxHLC bounds the time of a register or an expiry. A region that sets one makes it later than
+// those that it knows, as long as there is a later one. Clocks never get there.
 const MaxHLC = 1 << 62
 
 // Region is the number of a region, 0 to MaxRegions-1. It is given once and never again.
@@ -154,7 +154,7 @@ func (p Parts) Seen(r Region) (bases []RegionBase) {
 }
 
 // Delete removes what r saw, at r's sequence seq: of other regions the bases, of its own part
-// all. So its own part is closed: it counts from 0 again, and its base is 0, too. Hence a
+// all. So its own part is closed: it counts from 0 again, and its base is 0. Hence a
 // region that has forgotten the counter and one that has the base see the same later.
 func (p *Parts) Delete(r Region, seq uint64, bases []RegionBase) {
 	p.mergeBases(bases)
@@ -269,7 +269,7 @@ func (q *Part) undoWithout(clocks []uint64) (kept []Undo) {
 	return kept
 }
 
-// Merge joins the parts with what another region knows.
+// Merge joins the parts with another region's copy of them.
 func (p *Parts) Merge(other Parts) {
 	for i := range other {
 		p.MergePart(other[i])

@@ -139,7 +139,7 @@ func TestTakeBackOfWhatIsGone(t *testing.T) {
 }
 
 // TestRoomForUndo: without room a part takes nothing back of its own accord, and others do what its region
-// did. What a base pins takes no room.
+// did. Take-backs that a base pins take no room.
 func TestRoomForUndo(t *testing.T) {
 	t.Parallel()
 	var p Parts
@@ -359,7 +359,7 @@ func TestExpiryIsClosed(t *testing.T) {
 	}
 }
 
-// TestSpent: an undo that the base is in the middle of stays, whoever has acknowledged it.
+// TestSpent: an undo that the base is in the middle of stays, whichever regions have acknowledged it.
 func TestSpent(t *testing.T) {
 	t.Parallel()
 	all := func(by, of Region) uint64 { return 100 }

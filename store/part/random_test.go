@@ -77,7 +77,7 @@ func (r *ride) deliverAll() {
 }
 
 // randomRun is a run with partitions, deletions, SETs, expiries and state exchange, in which
-// dead counters and undo entries are dropped. At the end all regions agree, with what is right.
+// dead counters and undo entries are dropped. At the end all regions agree on the right value.
 func randomRun(seed uint64, ru rules) (bad string, trace []string) {
 	r := newRide(seed, ru)
 	r.rules.drops = r.rng.IntN(4) != 0

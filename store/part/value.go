@@ -145,9 +145,9 @@ func (p Parts) Unclosed(r Region) bool {
 }
 
 // closed reports whether the part has nothing but a clock and a base of sum 0, as its region's own deletion
-// leaves it: who forgets it has the same copy as before of whatever its region does next, but for that
-// base. If another region's deletion was the last one, what it removed is still there, and would stay in
-// the copies of those who have not forgotten it: take-backs (even if they leave a sum of 0), and times.
+// leaves it: a region that forgets it has the same copy as before of whatever its region does next, but for
+// that base. If another region's deletion was the last one, what it removed is still there, and would stay in
+// the copies of regions that have not forgotten it: take-backs (even if they leave a sum of 0), and times.
 func (q *Part) closed() bool {
 	return q.Live == 0 && q.Expire.Clock == 0 && q.Base.Clock >= q.Clock && q.Base.Cum == 0
 }

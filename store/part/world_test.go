@@ -8,12 +8,12 @@ import (
 )
 
 // The world of the checks: three regions with two counters and two opids each, and the
-// messages between them. What it does to a counter it does by the functions of this package;
-// ids, streams and cursors are what the store and the exchange will do.
+// messages between them. It changes counters by the functions of this package alone; ids,
+// streams and cursors are models of the store and the exchange.
 const (
 	regions  = 3
 	counters = 2
-	opids    = 3 // 0 is none
+	opids    = 3 // 0: no opid
 )
 
 var everyone = []Region{0, 1, 2}
@@ -41,7 +41,7 @@ type message struct {
 	rank       int
 	made       int64
 	dot        uint64 // of the application that it tells of
-	undone     uint64 // the dot of what is taken back
+	undone     uint64 // the dot of the application that is taken back
 	value      int64
 	expire     Expiry
 	bases      []RegionBase
@@ -64,12 +64,12 @@ type region struct {
 	plain [counters]plain
 	own   [counters][opids]app
 	heard [counters][opids][regions]app
-	known [counters][opids]int // lowest rank heard of, + 1
+	known [counters][opids]int // the lowest known rank, + 1
 	cur   [regions]uint64
 	acked [regions][regions]uint64 // what each has taken, as it said in its stream
 	removal
 	due    []debt // its own: what it took back but for the sums, as there was no room
-	full   bool   // there never is
+	full   bool   // there is never room
 	ticked bool
 	log    []message
 	digest uint64 // of the log
@@ -111,15 +111,15 @@ type rules struct {
 	drops     bool // dead counters are dropped
 	wholes    bool // messages carry whole parts, in any order
 	noCarry   bool // a take-back does not carry the winner's part
-	noClosing bool // who drops does not look whether parts are closed
+	noClosing bool // a region drops without a look whether parts are closed
 	ackAtOnce bool // a region is told what another took, though not what that one did before
-	ownAcks   bool // who drops looks only at the acknowledgements of what it did itself
+	ownAcks   bool // a region that drops looks only at the acknowledgements of its own changes
 	noAssert  bool // increments do not assert their expiry again
 	dropEarly bool // undo entries go at once
 	room      int  // for take-backs; 0: MaxUndo
 	noDue     bool // what there is no room for is not taken back
 	staysDue  bool // … is owed, also once the counter is forgotten
-	dueIsPaid bool // … and whoever hears that it is owed takes it for taken back
+	dueIsPaid bool // … and a region that hears of the debt takes it for taken back
 	remember  bool // a take-back does not ask whether it was removed, nor marks the record
 }
 
@@ -170,7 +170,7 @@ func (r *region) emit(m message) {
 	r.digest = r.digest*31 + h.Sum64()
 }
 
-// change emits a change of counter k, with what is known of it now.
+// change emits a change of counter k, with its parts as they are now.
 func (r *region) change(k int, m message) {
 	m.key, m.whole = k, r.parts(k)
 	r.emit(m)
@@ -402,7 +402,7 @@ func (w *world) pay(i, k int) (did bool) {
 	return did
 }
 
-// payAll lets regions drop and pay until nothing is due; deliver delivers everything. What is due is late.
+// payAll lets regions drop and pay until nothing is due; deliver delivers everything. Debts are paid late.
 func (w *world) payAll(deliver func()) (bad string) {
 	for round := 0; ; round++ {
 		due := 0

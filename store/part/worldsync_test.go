@@ -134,14 +134,14 @@ func (w *world) sameParts() string {
 	return ""
 }
 
-// equalButBase compares copies of a part without what deletions have removed of it: who has forgotten the
-// counter does not have that.
+// equalButBase compares copies of a part without their bases: a region that has forgotten the counter does
+// not have one.
 func equalButBase(x, y Part) bool {
 	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire &&
 		slices.Equal(x.Undo, y.Undo)
 }
 
-// end is what must hold when everyone has heard of everything.
+// end checks what must hold when every region has taken everything.
 func (w *world) end() string {
 	ticked := w.r[0].ticked || w.r[1].ticked || w.r[2].ticked
 	for k := range counters {

@@ -504,8 +504,8 @@ func addTimes(v, n, weight int64) (int64, bool) {
 }
 
 // InnerProduct is the least over the rows of the sum over the columns of the product of their
-// cells: never less than the sum over all items of the product of what was counted. False if
-// it is no int64. The sketches are of the same size.
+// cells: never less than the sum over all items of the product of their counts. False if it
+// is no int64. The sketches are of the same size.
 func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
 	for row := range f.opts.Depth {
 		if !f.Windowed() && !o.Windowed() && f.opts.cell() == 4 && o.opts.cell() == 4 {

@@ -79,7 +79,7 @@ func pairs(item string, delta int64) []byte {
 	return new(CountMin).AppendPairs(nil, [][]byte{[]byte(item)}, []int64{delta})
 }
 
-// TestVectors: cells are those of others (sketch-vectors.txt, section 4).
+// TestVectors: cells agree with other implementations (sketch-vectors.txt, section 4).
 func TestVectors(t *testing.T) {
 	f := newCountMin(t, CountMinOptions{Width: 7, Depth: 3})
 	for i, item := range []string{"a", "b", "c", "d", "e", "f", "a", "g", "h", "i", "j"} {

@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // The hashes of sketches are Austin Appleby's MurmurHash2 and MurmurHash64A, as other
 // implementations of these types have them: bits and cells move from one to the other.
-// Who knows the seed can make items collide; that is in the nature of this format.
+// A client that knows the seed can make items collide; that is in the nature of this format.
 
 // murmur32 is MurmurHash2.
 func murmur32(b []byte, seed uint32) uint32 {

@@ -2,7 +2,7 @@ package sketch
 
 import "testing"
 
-// TestMurmur: hashes are those of others (sketch-vectors.txt, section 2).
+// TestMurmur: hashes agree with other implementations (sketch-vectors.txt, section 2).
 func TestMurmur(t *testing.T) {
 	for item, want := range map[string]struct {
 		a, b     uint64

@@ -13,7 +13,7 @@ const pageSize = 16 << 10
 // MaxBytes bounds the cells of a sketch, so that no options make a machine fail.
 const MaxBytes = 64 << 30
 
-// ErrCorrupt means that bytes are no encoding of what they should be.
+// ErrCorrupt means that bytes are not the encoding that they should be.
 var ErrCorrupt = errors.New("corrupt encoding of a sketch")
 
 // Sketch is a Bloom or a CountMin.
@@ -65,8 +65,8 @@ func (ps *Pages) addPart(bytes uint64) {
 // pagesOf is how many pages hold so many bytes of cells.
 func pagesOf(bytes uint64) int { return int((bytes + pageSize - 1) / pageSize) }
 
-// memoryOf is the memory that a part of so many bytes of cells takes, with what is known of
-// it and its pages.
+// memoryOf is the memory that a part of so many bytes of cells takes, with the data
+// about it and its pages.
 func memoryOf(bytes uint64) uint64 { return bytes + 64 + 16*uint64(pagesOf(bytes)) }
 
 // Loaded reports whether the sketch has its header, and so its cells.
@@ -86,7 +86,7 @@ func (p *part) pageAt(offset uint64) uint32 { return p.first + uint32(offset/pag
 // begin begins to redo a change.
 func (ps *Pages) begin() { ps.turn++ }
 
-// takes reports whether a page lacks the change that is being redone, so that it is to be
+// takes reports whether a page lacks the change that is being redone and must be
 // changed, and notes that. A change may change a page several times.
 func (ps *Pages) takes(n uint32, seq uint64) bool {
 	p := &ps.page[n]
