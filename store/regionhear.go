@@ -10,7 +10,7 @@ import (
 )
 
 // Ids of other regions' operations. Several regions may have applied the same (key, opid)
-// before they heard of each other: twins in regions. Only the application with the smallest
+// before any of them knew of the others: twins in regions. Only the application with the smallest
 // rank counts (seen.Original.Before): the rest are taken back, each by the region that made
 // it, once.
 //
@@ -22,9 +22,9 @@ import (
 // Another region owes a take-back for each of its applications that does not count (regionowed.go),
 // until this region has heard the take-back.
 //
-// What was applied here is found however long ago that was, as long as a record of it is kept
-// (Options.RegionRetention): the opid may be older than what the filter remembers. Whether a
-// client's retry is a duplicate is decided by the filter first, as ever.
+// An own application is found as long as its record is kept (Options.RegionRetention), even if
+// the filter has forgotten the opid. For a client's retry the filter still decides first whether
+// it is a duplicate.
 //
 // An opid is remembered in the table that its key belongs to here, whatever the other region's
 // table is called, since a retry is judged there: the own applications are in the same table.

@@ -40,9 +40,9 @@ func (x *turn) hlcFor(parts part.Parts) uint64 {
 
 func after(hlc uint64) uint64 { return min(hlc+1, part.MaxHLC) }
 
-// noteIncr notes the expiry that an increment is made under, or that it sets. A counter that begins has
-// none but what it sets: if another region has set one of what was deleted here, it is told that this
-// is over. Else others would show that one, and this region none.
+// noteIncr notes the expiry that an increment is made under, or that it sets. A counter that begins
+// has no expiry unless the increment sets one. If another region has set an expiry of the deleted
+// counter, it is told that this expiry is over: else others would show it, and this region none.
 func (x *turn) noteIncr(e *entry, r *ref, sets bool) {
 	if r.p.regions == nil {
 		return

@@ -13,7 +13,7 @@ import (
 
 // A region that is lost is removed: it stays in the set of members, as gone, with an heir, since its
 // number is never given again, and what it counted counts on. Nobody reads it any more, and nobody
-// answers it. What it did and told nobody is lost. Then
+// answers it. Its changes that no other region has taken are lost. Then
 //
 //	each other region takes from each other one what that knows of it: parts and ids
 //	                  (State), and says in its log what it still owes, and that it has levelled
@@ -29,8 +29,9 @@ import (
 // that it inherits. If one is removed, all levels anew, of all that were removed before: it may
 // have told some of the others only what it knew of them, and it may have been the heir.
 //
-// Nobody else's values are told with what is known of a lost region: if their region were lost next, they
-// would count without their ids. And all know what it owes, not its heir alone, who may be lost.
+// A region that tells the values of a lost region tells no other region's values with them: if that
+// other region were lost next, they would count without their ids. All regions know what the lost
+// one owes, since its heir may be lost as well.
 
 // statement is who says of which region that it has levelled.
 type statement struct {
@@ -131,9 +132,9 @@ func (s *RegionSet) heirOf(r part.Region) bool {
 	return m != nil && m.Gone && m.Heir == s.Self
 }
 
-// Remove returns the set in which regions are gone, with an heir. What they were the heirs of
-// goes to it, too. Those that were gone before are levelled anew: what one of the lost has told of them,
-// it may have told some of the others only.
+// Remove returns the set in which regions are gone, with an heir. The heir also inherits from the
+// regions whose heirs they were. Regions that were gone before are levelled anew: a lost region may
+// have told only some of the others what it knew of them.
 func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, error) {
 	s.Version++
 	s.Members = slices.Clone(s.Members)
@@ -258,7 +259,7 @@ func (r *ref) aheadOf(gone part.Region) uint64 {
 }
 
 // closeFor closes the parts that removed regions have of a key that does not exist any more, if
-// this one is their heir. What is ahead of this one's log could never be acknowledged.
+// this one is their heir. A part ahead of this region's log could never be acknowledged.
 func (x *turn) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
 		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {

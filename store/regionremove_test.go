@@ -342,7 +342,7 @@ func (w *testRemoval) life(steps int) {
 	}
 }
 
-// isRegion reports whether a name that is shown is that of a region of these tests, be it removed or not.
+// isRegion reports whether a shown name belongs to a region of these tests, removed or not.
 func isRegion(shown any, n int) bool {
 	return shown == fmt.Sprint("region", n) || shown == fmt.Sprintf("region%d#%[1]d", n)
 }

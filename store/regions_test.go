@@ -19,8 +19,8 @@ var regionRuns = flag.Int("regions.runs", max(1, 12/raced.Slowdown), "how many r
 	"each with another seed")
 var regionSeed = flag.Uint64("regions.seed", 1, "the first seed")
 
-// testRegions are regions, each a real store, whose links can be cut, and a model of what they
-// do, which knows nothing of parts: a list of what was done, and of each deletion what it had seen.
+// testRegions are regions, each a real store, whose links can be cut, and a model of them that knows
+// nothing of parts: a list of operations, and for each deletion the operations that it had seen.
 type testRegions struct {
 	t   *testing.T
 	rnd *rand.Rand
@@ -127,7 +127,7 @@ func (w *testRegions) open(r *testRegion) {
 	})
 }
 
-// seq is that of the last entry of the partition that holds a slot.
+// seq is the sequence of the last entry of the partition that holds a slot.
 func (r *testRegion) seq(slot uint16) uint64 {
 	return r.s.partitions[slot>>r.s.shift].last()
 }

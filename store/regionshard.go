@@ -14,7 +14,7 @@ import (
 //	                    shard has (KeepRegions). One shard may know it before another one
 //	who is read         any replica tells what is committed (Pull, State): logs of a partition are the same
 //	                    everywhere, and a committed sequence is never given to anything else. A
-//	                    replica that is behind what was taken elsewhere has nothing to tell
+//	                    replica that is behind a reader's position has nothing to tell
 //	                    (newTeller)
 //	by which name       the cluster's (logIncarnation). Directories come and go, and copy each other
 //	who takes           the leader, by its log. Where it is in others' logs is in it, too, but for

@@ -151,7 +151,7 @@ func (w *shardWorld) logs(s *Store) (first []uint64) {
 var allOfShard = []uint16{0, 1, 2, 3}
 
 // TestShardTells: any replica tells what is committed, under the cluster's incarnation; one that is
-// behind tells nothing, and refuses nobody. What a replica has not committed it does not tell.
+// behind tells nothing, and refuses nobody. A replica does not tell what it has not committed.
 func TestShardTells(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
 	keys := keysIn(w.r[0].Store)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// What clients may ask of regions: which region has counted how much.
+// Queries of clients about regions: which region has counted how much.
 
 // noteUnread refuses what clients write if no other region reads this one.
 func (s *Store) noteUnread(set *RegionSet) {
@@ -91,8 +91,8 @@ func (s *Store) Leave(yes bool) (ends []uint64) {
 // Leaving reports whether Leave refuses writes.
 func (s *Store) Leaving() bool { return s.leaving.on.Load() }
 
-// checkUnheard refuses writes while more of the log is kept for another region than it may be, if
-// nothing is to be given up.
+// checkUnheard refuses writes while more of the log is kept for another region than the limit
+// allows. It does so only with Options.RegionRefuse, under which nothing is given up.
 func (s *Store) checkUnheard() {
 	if !s.opts.RegionRefuse {
 		return

@@ -23,7 +23,7 @@ import (
 //	      log is read. A key that is missing is dead, and everyone had taken its end (a source
 //	      drops nothing that a member has not acknowledged)
 //	ids   those applied behind S are left out, since their parts may not be in the pages: an id
-//	      must not be ahead of what it counts. The log brings them
+//	      must not arrive before its part. The log brings them
 //
 // The first page is answered only once the log is kept from S on, and each when all that it tells is
 // committed and durable, as in Pull.
@@ -162,8 +162,8 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 }
 
 // tells reports whether a page tells of a key: the part of the region whose ids it tells, and what
-// deletions have removed of others. What these did must not arrive before their ids; but for what
-// the source does to parts of which it is the heir, as nobody else tells it.
+// deletions have removed of others. Other regions' parts must not arrive before their ids. Parts
+// that the source has inherited are told all the same, since no other region tells them.
 func (d *statePage) tells(k *foundKey) bool {
 	of := func(r part.Region) bool { return r == d.of || d.of == d.Region && slices.Contains(d.heirOf, r) }
 	if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return of(q.Region) }) {
@@ -353,8 +353,8 @@ func (s *Store) recordsInRuns(p *partition, seq uint64) (tables []uint32, here p
 	return nil, here, errStateBusy
 }
 
-// operation returns what a record says, and whether that is to be told: it is of the region whose
-// operations are.
+// operation returns what a record says, and whether the page tells it: it does if the operation is of
+// the region whose operations it tells.
 func (d *statePage) operation(seq uint64, value []byte) (o stateID, ok bool, err error) {
 	if seq > d.seq {
 		return o, false, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// pages are those of a state, and what is in them.
+// pages are the pages of a state, and what is in them.
 type pages struct {
 	raw  [][]byte
 	keys map[string]part.Parts

@@ -8,8 +8,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// Regions returns which regions there are; false if this store is no member of any. Of partitions that
-// have not all heard of a change (KeepRegions), those that have count.
+// Regions returns which regions there are; false if this store is no member of any. While only some
+// partitions have a change (KeepRegions), the newest version counts.
 func (s *Store) Regions() (set RegionSet, ok bool) {
 	for _, p := range s.partitions {
 		p.lock()
@@ -25,8 +25,8 @@ func (s *Store) Regions() (set RegionSet, ok bool) {
 }
 
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
-// that is committed, in all partitions at once. What its partitions have taken of regions that
-// stay is not forgotten. If the era is a later one, everything is deleted with it.
+// that is committed, in all partitions at once. Its partitions keep what they have taken of regions
+// that stay. If the era is a later one, everything is deleted with it.
 func (s *Store) SetRegions(set RegionSet) error { return s.setRegions(set, s.partitions) }
 
 func (s *Store) setRegions(set RegionSet, ps []*partition) error {
@@ -103,7 +103,7 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 }
 
 // RegionIDsOf returns what was made of the opids of each region, by its number, since the store was
-// opened; but for what is beyond bounds, which is no single one's. Own records that were given up
+// opened, without BeyondBounds, which no single region causes. Own records that were given up
 // too early are unchecked of the region that was furthest behind.
 func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	for _, p := range s.partitions {

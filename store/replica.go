@@ -87,7 +87,7 @@ func (s *Store) Replicated() bool { return s.replica != nil }
 func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load() }
 
 // Follow redoes sections that were committed and that this store, in its present life, has
-// not decided: a record of the log. What recovery has redone changes nothing. An error means
+// not decided: a record of the log. A section that recovery has redone changes nothing. An error means
 // that the process must end (R4). said, unless it is nil, is called once a section is redone and
 // before a view on disk can have it: it tells the log that the record is applied, which the next
 // start must reach (R5).

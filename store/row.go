@@ -17,7 +17,7 @@ const (
 	partsRowVersion = 2
 )
 
-// What a key with parts is.
+// Kinds of keys with parts.
 const (
 	rowEnded   = 0 // it does not exist
 	rowCounter = 1

@@ -9,9 +9,9 @@ import (
 // costs no look-up on disk, which would find nothing in many tables. It is
 // guarded by the partition's lock.
 //
-// What is on disk when a directory is opened is not in it until a scan of all
-// rows has put it there. Until that is done it is not whole and says nothing. The
-// scan is made once look-ups that found nothing have cost about as much.
+// Rows that are on disk when a directory is opened enter it by a scan of all rows.
+// Until that is done the filter is not whole and says nothing. The scan is made
+// once look-ups that found nothing have cost about as much.
 //
 // It is a row of split-block filters (one bit in each word of one cache line),
 // of which each has room for twice as many keys as the one before: nothing is

@@ -135,8 +135,8 @@ func (s *Store) mergeDue(p *partition) bool {
 	return p.seen.MergeDue(s.buildOptions(p, p.moment(s.look()).logged))
 }
 
-// backlog says from which size on a partition's share of what has come together
-// must be worked off. Together: one busy partition may use what the others leave.
+// backlog says from which size on a partition's share of the store's backlog must be
+// worked off. The limits are shared: one busy partition may use what the others leave.
 type backlog struct {
 	log     uint64 // bytes of the log: it bounds the time of recovery
 	records uint64 // bytes of records in memory
@@ -334,11 +334,11 @@ func (s *Store) brake() {
 	}
 }
 
-// timeSlice is how long work for a whole core goes on, about, before it gives way between
-// two pieces, so that whoever serves clients does not wait for the end of a scheduler's
-// time slice, which is twenty times as long. Not shorter: under full load those who serve
-// clients give way after each round, of about a millisecond, and what is to be saved would
-// pile up. Tests set it to zero.
+// timeSlice is about how long work for a whole core goes on before it gives way between two
+// pieces. So goroutines that serve clients do not wait for the end of a scheduler's time
+// slice, which is twenty times as long. A shorter one would let unsaved data pile up: under
+// full load these goroutines give way only after each round, of about a millisecond. Tests
+// set it to zero.
 var timeSlice = 500 * time.Microsecond
 
 // giveWay lets other goroutines run. Tests count it.
@@ -357,7 +357,7 @@ func (p *pacer) step() {
 }
 
 // giveWay is called between pieces of a checkpoint, without a lock. Nothing gives way
-// while clients are delayed until what is to be saved has been.
+// while clients are delayed because saving is behind.
 func (c *checkpoint) giveWay() {
 	if !c.s.late.Load() && !c.s.behind.Load() {
 		c.pace.step()

@@ -77,7 +77,7 @@ func testSplit(t *testing.T, procs int) {
 		}
 		clock.advance(time.Duration(rnd.IntN(2000)) * time.Millisecond)
 	}
-	// What was logged by shares is redone in the order of the log.
+	// Entries that shares logged are redone in the order of the log.
 	must(t, shared.CloseNow())
 	again := testStore(t, func(o *Options) { o.FS, o.Partitions, o.Clock = fs, 16, clock.now })
 	for i := range 600 {

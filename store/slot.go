@@ -13,9 +13,9 @@ import (
 const slots = 16384
 
 // crc16Tables are the tables of CRC-16/XMODEM (polynomial 0x1021), the checksum
-// that Redis Cluster uses for hash slots: the n-th is that of a byte with n zero
-// bytes behind it, so that four bytes take one step instead of four that wait
-// for each other ("slicing by four").
+// that Redis Cluster uses for hash slots. The n-th has the checksums of a byte with
+// n zero bytes behind it, so that four bytes take one step instead of four that
+// wait for each other ("slicing by four").
 var crc16Tables = func() (t [4][256]uint16) {
 	for i := range t[0] {
 		crc := uint16(i) << 8

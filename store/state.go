@@ -171,8 +171,8 @@ func (p *machine) rebuildFilters(state partitionState, wall int64) error {
 // hasTable reports whether the partition has a table.
 func (p *machine) hasTable(id uint32) bool { return p.tables[id] != nil }
 
-// reinsert puts an id into a table's filter that is being rebuilt. What the filter does
-// to take it is not logged: the snapshot that follows holds it.
+// reinsert puts an id into a table's filter that is being rebuilt. The filter's events on the
+// way are not logged: the snapshot that follows holds their outcome.
 func (p *machine) reinsert(table uint32, hash uint64, logged int64) error {
 	t := p.tables[table]
 	if logged+t.def.keep(p.at.logged) < p.at.logged {

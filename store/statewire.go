@@ -13,8 +13,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// What a region answers who takes its state (regionstate.go): pages, each either of keys or of
-// ids. In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
+// The answers to a region that takes another one's state (regionstate.go): pages, each either of
+// keys or of ids. In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
 //	version u8, group u, region u8, partition u, incarnation u, era u, version of the regions u
 //	first and last slot u, of u8: whose operations the ids are

@@ -28,7 +28,7 @@ type IDTime uint8
 // The formats of opids that carry a time. UUIDs and ULIDs are read as text or
 // as 16 bytes; IDTimeMS reads a leading decimal unix time in milliseconds. With
 // these three an opid without a time is refused. IDTimeAuto reads the time of
-// a UUIDv7 or ULID; any other opid has none, and a time in the future is none.
+// a UUIDv7 or ULID; any other opid has no time, and a time in the future counts as none.
 const (
 	IDTimeNone IDTime = iota
 	IDTimeUUIDv7
@@ -55,7 +55,7 @@ const (
 type TableRegions uint8
 
 // The zero value is the mode's default: all in EXACT, none in APPROX, whose operations have no
-// records to compare with those of others.
+// records to compare with other regions' records.
 const (
 	RegionsDefault TableRegions = iota
 	RegionsAll

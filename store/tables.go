@@ -182,8 +182,8 @@ func (s *Store) Tables() TableSet {
 	return set
 }
 
-// TablesVersion returns the version of the cluster's tables that every partition has, 0 if there
-// is none, and the newest that one has. A change shows once it is committed. Errors are those of the commit.
+// TablesVersion returns the version of the cluster's tables that every partition has (0: none), and
+// the newest that any partition has. A change shows once it is committed. Errors come from the commit.
 func (s *Store) TablesVersion() (all, newest uint64, err error) {
 	all = math.MaxUint64
 	for _, p := range s.partitions {
@@ -225,7 +225,7 @@ func (s *Store) TableInfo(name string) (info TableInfo, err error) {
 
 func (p *machine) addTableInfo(i *TableInfo, t *tableState, at moment) {
 	if t == nil {
-		return // a replica that has not heard of its tables yet
+		return // a replica that does not know its tables yet
 	}
 	d := t.def
 	if before := t.horizon.before(at.logged, d.keep(at.logged)); before > 1 {

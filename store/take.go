@@ -8,9 +8,9 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Taking what a pull has answered. What it says of one key is one operation, each opid is one more,
-// and the position in the log that was read is the last one of an atomic batch: so all of it is one
-// log record, and after a crash it is there or it is not. Taking something again changes nothing.
+// Taking the answer to a pull. All changes of one key are one operation, each opid is one more, and
+// the position in the log that was read is the last one of an atomic batch. So an answer is one log
+// record: after a crash it is there or it is not. Taking something again changes nothing.
 //
 // An answer with nothing but positions is not logged, else two idle regions would tell each other
 // for ever how far they are: memory knows the positions, and the next record has them.
@@ -46,8 +46,8 @@ func (p *partition) sameLife(life uint64) error {
 	return nil
 }
 
-// TakenOf returns how far a partition here has taken a source's log: after what it asks next,
-// and what it acknowledges, which it will not ask again.
+// TakenOf returns how far a partition here has taken a source's log. Its next pull asks for the log
+// behind after, and acknowledges it up to acked, which it will not ask for again.
 func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint64, err error) {
 	p, err := s.ownPartition(partition)
 	if err != nil {
@@ -322,8 +322,8 @@ func (t *taker) finish() error {
 	return nil
 }
 
-// hear notes what the source has said of what it has taken. All that it did before is committed
-// here.
+// hear notes how far the source says that it has taken other logs. All that it did before is
+// committed here.
 func (t *taker) hear() {
 	p, from := t.p, t.d.RegionSource
 	if len(t.said) == 0 {
@@ -352,7 +352,7 @@ func (t *taker) flush(whole bool) error {
 	b := &t.b
 	b.Reset()
 	b.Atomic = true
-	// The position must not be had without what comes before it.
+	// The position must not be noted without the operations before it.
 	add := func(k Kind) *Op {
 		op := b.Add(k)
 		op.Flags = IfPrevious
@@ -364,7 +364,7 @@ func (t *taker) flush(whole bool) error {
 		op.Key, op.Object = k.key, changes[:k.n:k.n]
 		changes = changes[k.n:]
 	}
-	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
+	for i := range t.ids { // behind the parts: an id must not arrive before its part
 		id := &t.ids[i]
 		op := add(regionHear)
 		if op.Key, op.ID, op.Object = id.key, id.id, &id.Heard; id.lost != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
-// fuzzIncarnation is that of the source of the answers that FuzzTake takes.
+// fuzzIncarnation is the incarnation of the source whose answers FuzzTake takes.
 const fuzzIncarnation = 5
 
 // fuzzSince is how far it had been taken before; there it became a member.

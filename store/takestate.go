@@ -11,8 +11,8 @@ import (
 // Taking the state of another region, page by page (regionstate.go). Each page is taken as an answer to a
 // pull is (take.go): what it says of a key is one merge, each id is one more operation, in batches. The
 // cursor is in the last record of all, with what the source had taken then: from there on its log is
-// taken. What memory knows between two pages is where the next one begins; after a crash the exchange
-// begins again, and what was taken changes nothing the second time.
+// taken. Between two pages memory has the place where the next one begins. After a crash the exchange
+// begins again, and a page that was taken changes nothing the second time.
 
 // stateOf says from where a state comes, and of which region: that of a region that is gone may be
 // taken at the same time.

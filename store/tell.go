@@ -11,11 +11,11 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// What a region is told of the op log. All that it asks at the same time is read at once, in the order of
-// the log, from the place on up to which it was told before (peer.at). That place is only where the
-// reading begins: what was really taken are the sequences that are asked for. They follow one another
-// in each partition, so it shows at once if something was told that has not arrived. Then the
-// files that have it are read again.
+// Telling a region the op log. All its pulls of one moment are read together, in the order of the
+// log, from the place on up to which it was told before (peer.at). That place is only where reading
+// begins: the sequences that the region asks for say what it has really taken. They follow one
+// another in each partition, so it shows at once if something was told that has not arrived. Then
+// the files that have it are read again.
 
 // Pulled is what PullAll answers to one of the pulls.
 type Pulled struct {

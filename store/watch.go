@@ -5,11 +5,11 @@ package store
 // is an operation of the transaction's own batch, so nothing can come between
 // the answer and what depends on it: the partitions are locked.
 //
-// What is noted is the partition's sequence (every change of a key that exists,
-// and every tombstone in memory, has a higher one from then on), whether the
-// key existed, and how often a key of its position was evicted or flushed, and how
-// often one was made: a key that is missing now may have been made, deleted and
-// evicted meanwhile, or made and flushed, and then memory knows nothing of it.
+// WATCH notes the partition's sequence, and whether the key existed: from then on
+// every change of a key that exists, and every tombstone in memory, has a higher
+// sequence. It also notes how often a key of its position was evicted or flushed,
+// and how often one was made: a key that is missing now may have been made, deleted
+// and evicted meanwhile, or made and flushed, and then memory knows nothing of it.
 // Nothing is kept in the store for a watcher. It may be told of a change where
 // there was none (one key of its position was evicted or flushed and another one
 // made, a key that had expired before WATCH was only now removed), and never
@@ -44,7 +44,7 @@ func (r *ref) watchMark(wall int64) watchMark {
 	return m
 }
 
-// ifUnchanged compares keys with what was noted of them.
+// ifUnchanged compares keys with their notes of WATCH.
 func (x *turn) ifUnchanged(op *Op) error {
 	refs := x.of(op)
 	if len(op.Deltas) != 2*len(refs) {

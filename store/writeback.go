@@ -72,8 +72,8 @@ func (c *checkpoint) writeBack() error {
 	return nil
 }
 
-// deleteFlushed begins a commit of rows with the deletion of what FLUSHALL has
-// forgotten, if that is due: later it would delete newer rows. done is to be called
+// deleteFlushed begins a commit of rows with the deletion of all that FLUSHALL has
+// forgotten, if that is due: later it would delete newer rows. The caller calls done
 // once that is committed. The snapshotter's lock is held, as FLUSHALL does.
 func (c *checkpoint) deleteFlushed(b *persistence.Changes) (done func()) {
 	p := c.p

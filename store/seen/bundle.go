@@ -138,7 +138,7 @@ func (s *bundle) findFrom(from int, hash uint64, key, id []byte, others *int) []
 	}
 }
 
-// recordAt returns the record at a location if it is that of (key, id), and counts it if it is
+// recordAt returns the record at a location if it belongs to (key, id), and counts it if it is
 // another one with the same hash.
 func (s *bundle) recordAt(loc, hash uint64, key, id []byte, others *int) []byte {
 	b := s.at(loc)

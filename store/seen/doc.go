@@ -31,7 +31,7 @@
 //	record.go   Record, Original, their bytes and ranks; opid.go how an opid is stored
 //	records.go  Records: what is in memory, and what there is on disk
 //	search.go   Search, and finding the runs at a start
-//	build.go    Build: which runs there are to be; publishing them
+//	build.go    Build: planning which runs there will be, and publishing them
 //	await.go    what other regions may still ask for is kept longer
 //	replace.go  Records that take the place of others
 //	bundle.go   a bundle; index.go what finds a record in it; freelist.go its memory
@@ -58,8 +58,8 @@
 //	own        applied in this region; others' records name theirs
 //	dot        the sequence of an operation's entry in its region's partition
 //	rank       of an application: when, where and with which dot (Original.Before)
-//	supersede  to be what counts of (key, opid), with a higher sequence
+//	supersede  to count for (key, opid) instead of a record with a lower sequence
 //	late       a run beyond the remembering time, kept because it is awaited
 //	published  a run that a header row names, so that it is part of the directory
-//	obsolete   a run that is to be dropped with the next commit of a Build
+//	obsolete   a run that the next commit of a Build drops
 package seen

@@ -43,9 +43,9 @@ func closeSources(sources []source) {
 }
 
 // paceRecords is after how many records a merge, which is work for a whole core,
-// gives way: a fraction of a millisecond, so that whoever serves clients never waits
-// for a scheduler's time slice. (It does not sleep: while all processors are busy
-// that takes many times as long as asked for, and what is to be saved piles up.)
+// gives way: a fraction of a millisecond, so that a goroutine that serves clients
+// never waits for a scheduler's time slice. (It does not sleep: while all processors
+// are busy a sleep takes many times as long as asked for, and unsaved data piles up.)
 const paceRecords = 2048
 
 // mergeSources calls add for the entries of all sources in order, until it returns an
@@ -165,8 +165,8 @@ func (t *loserTree) advance() error {
 	x.hash = h.entry().Hash
 	for i := (x.head + uint64(len(t.heads))) / 2; i > 0; i /= 2 {
 		node := &t.nodes[i]
-		// Which hash is less nobody can foretell, so it is not made a branch:
-		// that would be mispredicted every other time.
+		// The comparison of hashes is not a branch, which would be mispredicted
+		// every other time.
 		_, less := bits.Sub64(node.hash, x.hash, 0)
 		if node.hash == x.hash {
 			less = 0

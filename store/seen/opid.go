@@ -99,7 +99,7 @@ func PackUUID(u *[UUIDSize]byte, text []byte) bool {
 }
 
 // packHex packs eight lower-case hexadecimal digits, all at once in the bytes of
-// a word, the first in its lowest byte; bad is not 0 if one is none.
+// a word, the first in its lowest byte; bad is not 0 if one of them is no such digit.
 func packHex(digits uint64) (n uint32, bad uint64) {
 	const each = 0x0101010101010101
 	// A letter has bit 6, and its low bits count from 1.

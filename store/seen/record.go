@@ -158,7 +158,7 @@ func originalOf(value []byte) (Original, error) {
 	return o, d.err()
 }
 
-// isOf reports whether a record's value is that of (key, id).
+// isOf reports whether a record's value belongs to (key, id).
 func isOf(value, key, id []byte) bool {
 	rest, ok := cutPrefix(value, key)
 	return ok && isID(rest, id)

@@ -74,8 +74,8 @@ func (rs *Records) Find(first, last int64, hash uint64, key, id []byte) (o Origi
 	return Original{}, 0, others, false
 }
 
-// SetMark sets the mark behind the newest record. The lock is held, and kept as long as
-// FindSinceMark is to be used.
+// SetMark sets the mark behind the newest record. The lock is held, and stays held until the
+// last FindSinceMark.
 func (rs *Records) SetMark() {
 	rs.mark = mark{}
 	if n := len(rs.bundles) - 1; n >= 0 {
@@ -157,8 +157,8 @@ func (rs *Records) Forget() {
 }
 
 // Reset makes the records those of a partition of which nothing is known yet; Load and
-// Assign may follow. What is on disk stays there, but for the files of runs that were never
-// published: the next Build removes them. The lock is held, and no Build is under way.
+// Assign may follow. Files on disk stay there, except those of runs that were never published:
+// the next Build removes these. The lock is held, and no Build is under way.
 func (rs *Records) Reset() {
 	rs.release(len(rs.bundles))
 	rs.Forget()
