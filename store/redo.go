@@ -15,6 +15,7 @@ type redoGroup struct {
 	bytes   []byte // of their sections, and of others
 	entries []loggedEntry
 	lines   int64 // keeps the compiler from dropping loads made ahead
+	settles bool  // the rows of an adoption must be ingested
 
 	reader, rest sectionReader // of the section at hand
 	next         entry         // of rest

@@ -106,7 +106,7 @@ func (s *Store) Follow(record []byte, said func()) error {
 				err = s.follow(p, g, seq, content, said)
 			}
 		}
-		if err == nil {
+		if err == nil && g.settles {
 			if err = s.settle(p); lacksSpace(err) {
 				err = nil // it is tried again
 			}
@@ -146,7 +146,7 @@ func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, s
 		return err
 	}
 	g.reader = rd
-	g.p, g.entries = &p.machine, g.entries[:0]
+	g.p, g.entries, g.settles = &p.machine, g.entries[:0], false
 	more := g.fill(&g.reader)
 	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.is(noSaving)
 	// Entries beyond the group's room are decoded twice: nothing of a section is redone
@@ -193,6 +193,7 @@ func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, s
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
+	g.settles = p.movedRows != nil
 	if r := p.regions; r != nil && r.Version+1 != s.heldFor.Load() {
 		set := r.RegionSet
 		s.replica.news = &set
