@@ -46,7 +46,7 @@ func (x *turn) regionMerge(op *Op) error {
 	if settles || owed && r.p.someRemoved(r.key, parts) { // once for all changes
 		settled = r.p.settledBy(r.key, parts, taken)
 	}
-	same := len(parts) == 0 || samePartsClocks(before, parts) // also a state's copy of what is plain here
+	same := len(parts) == 0 || samePartsClocks(before, parts) // so is a state's copy of a plain counter
 	if same && len(settled) == 0 {
 		return nil
 	}

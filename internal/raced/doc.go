@@ -1,4 +1,4 @@
-// Package raced tells tests what to try under the race detector. What several goroutines do at once
-// is tried there as often as without it; what one of them does after another, of which the detector
-// learns nothing more from the tenth seed, is tried less often.
+// Package raced tells tests how much to try under the race detector. They try work of several
+// goroutines at once as often as without it. They try work of one goroutine less often, since the
+// detector learns nothing more from its tenth seed.
 package raced

@@ -140,7 +140,7 @@ func (o *Operator) Table(heading string) *tabwriter.Writer {
 	return w
 }
 
-// Progress shows on a terminal how much is left of what was there at most.
+// Progress shows on a terminal how much of the largest amount seen is left.
 type Progress struct {
 	*bar.Bar
 	stage string
@@ -156,8 +156,8 @@ func (p *Progress) Left(n uint64) {
 	p.Set(p.stage, false, int64(p.most-n), int64(p.most))
 }
 
-// Watch calls look every now and then, until it returns an error, or nothing that is left to wait for.
-// What is left is an error as well: Watch ends with it when nothing has moved for patience.
+// Watch calls look every now and then, until look returns an error or has nothing left to wait for.
+// The error left says what is awaited: Watch ends with it when nothing has moved for patience.
 func Watch(patience time.Duration, look func() (left error, moved bool, err error)) error {
 	for end := time.Now().Add(patience); ; time.Sleep(RetryPeriod) {
 		left, moved, err := look()
