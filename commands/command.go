@@ -96,9 +96,11 @@ type Request struct {
 	// Style tells Reply what the arguments asked for, such as WITHSTATUS.
 	Style Style
 
-	expiry expiryText
-	now    func() int64
-	bloom  func() *store.BloomOptions
+	expiry  expiryText
+	bounds  [2]int64 // of LBOUND and UBOUND, if it is bounded
+	bounded bool
+	now     func() int64
+	bloom   func() *store.BloomOptions
 }
 
 // Now is the wall time in Unix milliseconds, the same for a whole batch.

@@ -18,10 +18,40 @@ var incrOptions = []option[Request]{
 		r.Op.Flags |= store.HasAt
 	}),
 	{token: "WITHSTATUS", class: 2, flag: func(r *Request) { r.Style = withStatus }},
+	boundOption("LBOUND", 4, 0),
+	boundOption("UBOUND", 8, 1),
 }
 
 // cIncrOptions are the options of CINCRBY, CDECRBY, CINCR and CDECR, which also set expiries.
-var cIncrOptions = slices.Concat(incrOptions, incrExpiries(4, 8, func(r *Request) *Request { return r }))
+var cIncrOptions = slices.Concat(incrOptions, incrExpiries(16, 32, func(r *Request) *Request { return r }))
+
+// boundOption is the lower (0) or the upper bound (1) of an increment.
+func boundOption(token string, class uint32, side int) option[Request] {
+	return option[Request]{token: token, class: class, value: func(r *Request, v []byte) error {
+		n, ok := parseInt(v)
+		if !ok {
+			return refusal("ERR " + token + " is not an integer or out of range")
+		}
+		r.bounds[side], r.bounded = n, true
+		return nil
+	}}
+}
+
+// parseIncrOptions parses the options of an increment, the last arguments. If there are bounds, the
+// operation's Deltas get them for each of so many keys.
+func parseIncrOptions(r *Request, options []option[Request], rest [][]byte, keys int) error {
+	r.bounds, r.bounded = [2]int64{math.MinInt64, math.MaxInt64}, false
+	if _, err := parseOptions(r, options, rest, ""); err != nil || !r.bounded {
+		return err
+	}
+	if r.bounds[0] > r.bounds[1] {
+		return errBoundsCross
+	}
+	for range keys {
+		r.Op.Deltas = append(r.Op.Deltas, r.bounds[:]...)
+	}
+	return nil
+}
 
 // parseCIncr parses CINCRBY, CDECRBY, CINCR and CDECR: key, opid and, unless
 // it is fixed to 1, the delta, which sign makes negative.
@@ -47,12 +77,13 @@ func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
 			return nil
 		}
 		r.expiry = expiryText{}
-		if _, err := parseOptions(r, cIncrOptions, rest, ""); err != nil {
+		if err := parseIncrOptions(r, cIncrOptions, rest, 1); err != nil {
 			return err
 		}
 		switch expires := r.expiry.text != nil; {
 		case expires || op.Flags&store.NoExpire != 0:
-			op.Kind = store.CIncrEx // without bounds
+			op.Kind = store.CIncrEx
+			op.Flags |= store.Strict
 			return setExpiry(r, r.expiry)
 		case op.Flags&store.IfNoExpire != 0:
 			return errENXAlone
@@ -110,10 +141,9 @@ func parseCMIncr(r *Request) error {
 		return err
 	}
 	if store.Repeat(op.Keys) {
-		return store.ErrSpansTables
+		return store.ErrSameKeys
 	}
-	_, err := parseOptions(r, incrOptions, rest, "")
-	return err
+	return parseIncrOptions(r, incrOptions, rest, int(n))
 }
 
 // replyCMIncr answers the counters' values, WITHSTATUS also whether the
@@ -235,14 +265,17 @@ func parseKeys(kind store.Kind) func(*Request) error {
 
 // incrArgs documents the options of the CINCRBY family after its own arguments.
 func incrArgs(own ...Arg) []Arg {
-	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")))
+	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")),
+		opt(with("LBOUND", intArg("lowerbound"))), opt(with("UBOUND", intArg("upperbound"))))
 }
 
 const (
 	groupCounter   = "counter"
 	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables " +
 		"answer the original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set " +
-		"the counter's expiry together with it, with ENX only if it has none; a duplicate changes no expiry."
+		"the counter's expiry together with it, with ENX only if it has none; a duplicate changes no expiry. " +
+		"A value below LBOUND or above UBOUND, or beyond the table's MIN or MAX, is refused with BOUND: nothing " +
+		"changes, and the opid can be used again."
 )
 
 var counterACL = []string{"@counter"}
@@ -270,7 +303,9 @@ var counterCommands = []Command{
 		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys, Group: groupCounter,
 		Keys: KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},
 		ACL:  counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
-		Summary: "Adds a delta to each of several counters of one table, all or none, once per operation id.",
+		Summary: "Adds a delta to each of several counters, all or none, once per operation id: a transfer. " +
+			"If one counter would leave a bound, LBOUND, UBOUND or its table's, an error names it and nothing " +
+			"changes. The counters are of one table, or of EXACT tables; in a cluster of one slot.",
 		Args: incrArgs(strArg("opid"), intArg("numkeys"),
 			multi(block("data", keyArg(), intArg("delta")))),
 		Parse: parseCMIncr, Reply: replyCMIncr,

@@ -60,6 +60,18 @@ func positive(v []byte) int {
 	return int(n)
 }
 
+// boundOrNone reads a bound, or NONE. N without Set is no bound that Validate accepts.
+func boundOrNone(v []byte) store.Bound {
+	if is(v, "NONE") {
+		return store.Bound{}
+	}
+	n, ok := parseInt(v)
+	if !ok {
+		return store.Bound{N: 1}
+	}
+	return store.Bound{N: n, Set: true}
+}
+
 // byteCount reads a size in bytes, 0 being no limit.
 func byteCount(name string, v []byte) (uint64, error) {
 	n, ok := ParseBytes(string(v))
@@ -146,6 +158,8 @@ var alterOptions = []option[tableSettings]{
 		t.Regions = &x
 		return nil
 	}},
+	setting("MIN", 1<<13, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Min }),
+	setting("MAX", 1<<14, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Max }),
 	{token: "BOUNDS", class: 1 << 12, value: func(_ *tableSettings, v []byte) error {
 		switch {
 		case is(v, "LOCAL"):
@@ -276,6 +290,17 @@ func double[T any](name string, get func(*T) float64) infoField[T] {
 	return infoField[T]{name, func(w *resp.Writer, t *T) { w.Double(get(t)) }}
 }
 
+// bound makes a field that is an integer, or "none".
+func bound[T any](name string, get func(*T) store.Bound) infoField[T] {
+	return infoField[T]{name, func(w *resp.Writer, t *T) {
+		if b := get(t); b.Set {
+			w.Int(b.N)
+		} else {
+			w.BulkString("none")
+		}
+	}}
+}
+
 // fills makes the field of the fill ratios, an array from the newest
 // generation to the oldest.
 func fills[T any](name string, get func(*T) []float64) infoField[T] {
@@ -319,6 +344,8 @@ var tableInfoFields = []infoField[tableInfo]{
 		}
 		return "none"
 	}),
+	bound("min", func(t *tableInfo) store.Bound { return t.Min }),
+	bound("max", func(t *tableInfo) store.Bound { return t.Max }),
 	number("forgotten-before", func(t *tableInfo) int64 { return t.ForgottenBefore }),
 	number("ids-remembered", func(t *tableInfo) int64 { return int64(t.Filter.Items) }),
 	number("memory", func(t *tableInfo) int64 { return int64(t.Filter.Bytes) }),
@@ -359,6 +386,8 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
 		opt(with("BOUNDS", oneOf("bounds", word("LOCAL")))),
+		opt(with("MIN", oneOf("min", intArg("min"), word("NONE")))),
+		opt(with("MAX", oneOf("max", intArg("max"), word("NONE")))),
 	)
 }
 

@@ -84,6 +84,7 @@ var storeErrors = []struct {
 	{store.ErrInnerProduct, ""},
 
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
+	{store.ErrBound, "BOUND "},
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},

@@ -15,6 +15,8 @@ type catalog struct {
 	Tables []*tableDef // live and draining, longest prefix first
 	// Version: the live tables agree with this version of the cluster's (SetTables); 0: with none.
 	Version uint64 `json:",omitempty"`
+
+	bounded bool // a table has bounds
 }
 
 // tableDef is a table as the catalogue has it.
@@ -81,6 +83,7 @@ func decodeCatalog(b []byte) (*catalog, error) {
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
 		}
+		c.bounded = c.bounded || d.hasBounds()
 	}
 	if d := c.byName(DefaultTable); d == nil || d.Prefix != "" {
 		return nil, fmt.Errorf("%w: catalogue without table %s", errCorruptEntry, DefaultTable)

@@ -73,7 +73,7 @@ func (x *turn) cIncrBy(op *Op) error {
 	if err := r.checkCaughtUp(); err != nil {
 		return err
 	}
-	if err := x.checkIncr(r, op.Delta); err != nil {
+	if err := x.checkIncr(r, op.Delta, op.ownBounds(0)); err != nil {
 		return err
 	}
 	if err := x.makeRoom(r); err != nil {
@@ -164,18 +164,27 @@ func (x *turn) forgottenBefore(r *ref) int64 {
 	return before
 }
 
-// checkIncr refuses an increment of an object and one that would overflow.
-func (x *turn) checkIncr(r *ref, delta int64) error {
-	if !r.c.alive(x.wall) {
-		return nil
+// checkIncr refuses an increment of an object, one that would overflow, and one that would take the
+// counter beyond a bound.
+func (x *turn) checkIncr(r *ref, delta int64, own bounds) error {
+	next, err := x.sumFor(r, delta)
+	if err != nil {
+		return err
 	}
-	if r.c.kind != TypeCounter {
-		return ErrWrongType
+	return x.checkBounds(r, next, own)
+}
+
+// sumFor returns what an increment makes of a counter. It refuses an increment of an object, and one
+// that would overflow.
+func (x *turn) sumFor(r *ref, delta int64) (int64, error) {
+	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
+		return 0, ErrWrongType
 	}
-	if _, ok := x.total(r.c, r.p, delta); !ok {
-		return ErrOverflow
+	next, ok := x.total(r.c, r.p, delta)
+	if !ok {
+		return 0, ErrOverflow
 	}
-	return nil
+	return next, nil
 }
 
 // sum adds two integers; false if the result would overflow.
@@ -327,7 +336,7 @@ func (e *entry) setExpire(at int64) {
 // cmIncrBy applies an increment of several counters, wholly or not at all.
 func (x *turn) cmIncrBy(op *Op) error {
 	refs := x.of(op)
-	if err := x.checkOneTable(op, refs); err != nil {
+	if err := op.checkKeys(refs); err != nil {
 		return err
 	}
 	for i := range refs {
@@ -347,7 +356,13 @@ func (x *turn) cmIncrBy(op *Op) error {
 		return x.multiDuplicate(op, refs, known)
 	}
 	for i := range refs {
-		if err := cmp.Or(refs[i].checkCaughtUp(), x.checkIncr(&refs[i], op.Deltas[i])); err != nil {
+		_, err := x.sumFor(&refs[i], op.Deltas[i])
+		if err = cmp.Or(refs[i].checkCaughtUp(), err); err != nil {
+			return err
+		}
+	}
+	for i := range refs {
+		if err := x.checkIncr(&refs[i], op.Deltas[i], op.ownBounds(i)); err != nil {
 			return err
 		}
 	}
@@ -367,18 +382,20 @@ func (x *turn) cmIncrBy(op *Op) error {
 	return nil
 }
 
-// checkOneTable refuses keys that repeat or lie in different tables.
-func (x *turn) checkOneTable(op *Op, refs []ref) error {
-	if len(op.Deltas) != len(refs) || len(refs) == 0 {
-		return ErrSpansTables
+// checkKeys refuses keys that repeat, and those of several tables if one of these is not EXACT: an APPROX
+// table could take the opid for known, and leave the others' without it.
+func (op *Op) checkKeys(refs []ref) error {
+	if n := len(op.Deltas); n != len(refs) && n != 3*len(refs) || n == 0 {
+		return ErrOption
 	}
 	for i := range refs {
-		if refs[i].t.def.ID != refs[0].t.def.ID {
+		d, first := refs[i].t.def, refs[0].t.def
+		if d.ID != first.ID && (d.Mode == Approx || first.Mode == Approx) {
 			return ErrSpansTables
 		}
 	}
 	if Repeat(op.Keys) {
-		return ErrSpansTables
+		return ErrSameKeys
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (x *turn) cIncrEx(op *Op) error {
 	}
 	if !b.applied {
 		op.answer(b)
-		return nil
+		return b.refusal
 	}
 	if err := x.makeRoom(r); err != nil {
 		return err
@@ -105,6 +105,7 @@ type boundedResult struct {
 	value   int64 // of the counter afterwards
 	made    int64 // the increment
 	applied bool  // false: out of bounds, which leaves everything as it is
+	refusal error // … and is an error, of an operation that is Strict
 }
 
 // setClipped fills in what a bounded increment was to add, and what it made.
@@ -128,18 +129,16 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 		}
 		value = r.c.value
 	}
-	if len(op.Deltas) == 0 {
-		next, ok := x.total(r.c, r.p, op.Delta)
-		if !ok {
-			return boundedResult{}, ErrOverflow
-		}
-		return boundedResult{value: next, made: op.Delta, applied: true}, nil
+	if op.Flags&Strict != 0 || len(op.Deltas) == 0 {
+		return x.strict(op, r, value)
 	}
-	if r.c.parts() != nil && (value < op.Deltas[0] || value > op.Deltas[1]) {
+	own, b := op.ownBounds(0), r.boundsOfTable(value)
+	if r.c.parts() != nil && (value < own.lower || value > own.upper) {
 		r.p.beyond++
 	}
-	next, ok := within(value, op.Delta, op.Deltas[0], op.Deltas[1])
-	if !ok && op.Flags&Saturate == 0 {
+	b = bounds{max(own.lower, b.lower), min(own.upper, b.upper)}
+	next, ok := within(value, op.Delta, b.lower, b.upper)
+	if !ok && op.Flags&Saturate == 0 || b.lower > b.upper {
 		return boundedResult{value: value}, nil
 	}
 	made := next - value
@@ -152,6 +151,16 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 		}
 	}
 	return boundedResult{value: next, made: made, applied: true}, nil
+}
+
+// strict is bounded for an operation that an error refuses.
+func (x *turn) strict(op *Op, r *ref, value int64) (boundedResult, error) {
+	next, err := x.sumFor(r, op.Delta)
+	if err != nil {
+		return boundedResult{}, err
+	}
+	err = x.checkBounds(r, next, op.ownBounds(0))
+	return boundedResult{value: next, made: op.Delta, applied: err == nil, refusal: err}, nil
 }
 
 // within adds delta to value; false if the sum is not within the bounds, or no

@@ -6,7 +6,7 @@ package store
 // incrBy adds to a counter.
 func (x *turn) incrBy(op *Op) error {
 	r := &x.of(op)[0]
-	if err := x.checkIncr(r, op.Delta); err != nil {
+	if err := x.checkIncr(r, op.Delta, noBounds); err != nil {
 		return err
 	}
 	x.expireFirst(r)
@@ -32,6 +32,9 @@ func (x *turn) set(op *Op) error {
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
 	}
+	if err := x.checkBounds(r, op.Delta, noBounds); err != nil {
+		return err
+	}
 	e := entry{kind: entrySet, key: r.key, c: c, value: op.Delta}
 	switch {
 	case op.Flags&HasExpire != 0:
@@ -56,6 +59,11 @@ func (x *turn) mset(op *Op) error {
 	for i := range refs {
 		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {
 			return nil
+		}
+	}
+	for i := range refs {
+		if err := x.checkBounds(&refs[i], op.Deltas[i], noBounds); err != nil {
+			return err
 		}
 	}
 	for i := range refs {

@@ -43,7 +43,11 @@ var (
 	// ErrIDAhead: an id of another region came without what that region did to the counter.
 	ErrIDAhead     = errors.New("an operation of another region arrived before its effect")
 	ErrNotExecuted = errors.New("not executed: a command before it was refused")
-	ErrSpansTables = errors.New("keys of one operation must be distinct and belong to one table")
+	// ErrSpansTables: see Op.checkKeys.
+	ErrSpansTables = errors.New("keys of one operation must belong to one table, or to EXACT tables")
+	ErrSameKeys    = errors.New("keys of one operation must be distinct")
+	// ErrBound: the error is a BoundError, which says more.
+	ErrBound       = errors.New("a counter would leave its bounds")
 	ErrOutOfMemory = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
 	// ErrSameHash: see seen.MaxOthers.
 	ErrSameHash = errors.New("64 other operations have the same hash, so this one was not applied: " +
@@ -66,6 +70,8 @@ var (
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
+	ErrTableBounds = errors.New("MIN and MAX are not supported in a table that regions share: each region " +
+		"would judge them by what it knows. Use REGIONS NONE")
 	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions " +
 		"lack what was counted before")
 	// errObjectMemory is ErrOutOfMemory, for the objects under keys.

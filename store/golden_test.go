@@ -181,8 +181,9 @@ func goldenAnswers(s *Store) string {
 	ask("stale", Op{Kind: CIncrBy, Key: []byte("timed:1"), ID: []byte("1000000000000-x"), Delta: 1})
 	b.WriteString(goldenKeys(s))
 	for _, o := range s.Tables() {
-		// As it was printed before there was the option.
-		fmt.Fprintln(&b, strings.Replace(fmt.Sprintf("table %+v", o), " Regions:0}", "}", 1))
+		// As it was printed before there were these options.
+		newer := " Regions:0 Min:{N:0 Set:false} Max:{N:0 Set:false}}"
+		fmt.Fprintln(&b, strings.Replace(fmt.Sprintf("table %+v", o), newer, "}", 1))
 	}
 	return b.String()
 }

@@ -41,7 +41,7 @@ func TestRefusalsConsumeNothing(t *testing.T) {
 			ErrOverflow},
 		"multi twice": {Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("k"), []byte("k")}, Deltas: []int64{1, 1},
 			ID: []byte("a")},
-			ErrSpansTables},
+			ErrSameKeys},
 	} {
 		before := s.Stats().Entries
 		if op := do(s, tc.op); !errors.Is(op.Err, tc.want) {

@@ -14,17 +14,19 @@ const (
 	// state, such as a syntax error in the middle of a pipeline.
 	Nop Kind = iota
 	// CIncrBy adds Delta to the counter Key once per (Key, ID).
-	// In: Key, ID, Delta, At if HasAt. Out: Value, Applied.
+	// In: Key, ID, Delta, At if HasAt, Deltas: the least and the largest value that may come of
+	// it, or none. Out: Value, Applied. Beyond a bound: a BoundError.
 	CIncrBy
 	// CMIncrBy adds Deltas[i] to Keys[i], all or nothing, once per ID.
-	// In: Keys, Deltas, ID, At if HasAt. Out: Values, Applied.
+	// In: Keys, Deltas, ID, At if HasAt. Behind the increments, Deltas may have two bounds for each key.
+	// Out: Values, Applied. Beyond a bound of one key: a BoundError.
 	CMIncrBy
 	// CIncrEx adds Delta to the counter Key, sets its expiry and keeps within bounds,
 	// once per (Key, ID). In: Key, ID, Delta, At if HasAt, Deltas: the least and the
 	// largest value that may come of it, or none; flags Saturate, PairID, HasExpire
 	// with ExpireAt, IfNoExpire, NoExpire. Out: Value, Values[0]: the increment that
 	// was made, Applied. Out of bounds it changes nothing and consumes no opid:
-	// Values[0] is 0. Without bounds it is CIncrBy with an expiry.
+	// Values[0] is 0. With the flag Strict it is CIncrBy with an expiry: Err is a BoundError then.
 	CIncrEx
 	// IncrEx adds Delta within bounds, every time. In and out as CIncrEx, but
 	// for ID.
@@ -137,6 +139,8 @@ const (
 	// OneDB: FlushAll is FLUSHDB, after which Redis takes no snapshot: what it
 	// deletes counts as changes since the last one.
 	OneDB
+	// Strict: an increment beyond a bound is refused with an error.
+	Strict
 	// IfPrevious: the operation has its turn only if the one before it in the Batch, which is
 	// Atomic, was not refused; otherwise its Err is ErrNotExecuted.
 	IfPrevious

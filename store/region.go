@@ -494,11 +494,15 @@ func (g *regions) name(r part.Region) string {
 	}
 }
 
-// checkTold refuses tables by which other regions would be told of keys of which they were not.
+// checkTold refuses tables by which other regions would be told of keys of which they were not, and
+// bounds of keys that regions share.
 // All keys whose table might be another one begin with the prefix of a table, old or new.
 func (p *machine) checkTold(next *catalog) error {
-	if p.regions == nil || p.regions.alone() {
+	if p.regions == nil {
 		return nil
+	}
+	if err := next.checkRegional(); err != nil || p.regions.alone() {
+		return err
 	}
 	for _, c := range []*catalog{p.catalog, next} {
 		for _, t := range c.live() {
@@ -506,6 +510,16 @@ func (p *machine) checkTold(next *catalog) error {
 			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
 				return ErrTableRegions
 			}
+		}
+	}
+	return nil
+}
+
+// checkRegional refuses tables that no region may have.
+func (c *catalog) checkRegional() error {
+	for _, t := range c.live() {
+		if t.Told() && t.hasBounds() {
+			return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
 		}
 	}
 	return nil

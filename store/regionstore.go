@@ -59,6 +59,11 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 			err = fmt.Errorf("%w: era %d after era %d", ErrOption, set.Era, g.Era)
 		case g != nil:
 			err = set.follows(&g.RegionSet)
+		case p.catalog != nil:
+			err = p.catalog.checkRegional()
+		}
+		if err != nil {
+			break
 		}
 	}
 	if err == nil {

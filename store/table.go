@@ -122,7 +122,13 @@ type TableOptions struct {
 	Overload Overload
 	// Regions is whether other regions are told of the keys.
 	Regions TableRegions `json:",omitempty"`
+	// Min and Max bound every counter: no write leaves them. Min is at most 0 and Max at least
+	// 0, for a counter that does not exist is 0.
+	Min, Max Bound `json:",omitzero"`
 }
+
+// hasBounds reports whether the table's counters have bounds.
+func (o *TableOptions) hasBounds() bool { return o.Min.Set || o.Max.Set }
 
 // Told reports whether other regions are told of the keys.
 func (o *TableOptions) Told() bool {
@@ -142,6 +148,7 @@ type TableChange struct {
 	Skew      *time.Duration
 	Overload  *Overload
 	Regions   *TableRegions
+	Min, Max  *Bound
 }
 
 // TableInfo describes a table, its options and the state of its filters.
@@ -203,6 +210,12 @@ func (o TableOptions) Validate() error {
 		return fmt.Errorf("%w: SKEW must be 0 to 1h", ErrOption)
 	case o.Overload > OverloadDegrade:
 		return fmt.Errorf("%w: OVERLOAD must be REFUSE or DEGRADE", ErrOption)
+	case o.Min.N > 0 || !o.Min.Set && o.Min.N != 0:
+		return fmt.Errorf("%w: MIN must be an integer of at most 0, as a counter that does not exist is 0, "+
+			"or NONE", ErrOption)
+	case o.Max.N < 0 || !o.Max.Set && o.Max.N != 0:
+		return fmt.Errorf("%w: MAX must be an integer of at least 0, as a counter that does not exist is 0, "+
+			"or NONE", ErrOption)
 	case o.Regions > RegionsNone:
 		return fmt.Errorf("%w: REGIONS must be ALL or NONE", ErrOption)
 	case o.Regions == RegionsAll && o.Mode == Approx:
@@ -266,6 +279,8 @@ func (c TableChange) Apply(o TableOptions) TableOptions {
 	set(&o.Skew, c.Skew)
 	set(&o.Overload, c.Overload)
 	set(&o.Regions, c.Regions)
+	set(&o.Min, c.Min)
+	set(&o.Max, c.Max)
 	return o
 }
 
