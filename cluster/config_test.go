@@ -113,7 +113,7 @@ func TestConfigurationRules(t *testing.T) {
 		"tables have no version": func(c *Configuration) { c.Tables.Version = 0 },
 		"no table default":       func(c *Configuration) { c.Tables.Set = nil },
 		"WINDOW must be":         func(c *Configuration) { c.Tables.Set[0].Window = 1 },
-		"lacks a setting":        func(c *Configuration) { c.Tables.Set[0].Past = 0 },
+		"lacks a setting":        func(c *Configuration) { c.Tables.Set[0].Error = 0 },
 		"was dropped and is":     func(c *Configuration) { c.Tables.Dropped = store.DefaultTable },
 		"name of the table that": func(c *Configuration) {
 			c.Tables.Dropped = strings.Repeat("x", store.MaxTableName+1)

@@ -170,8 +170,8 @@ func TestTablesWaitForEveryShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, nodes := newTableShards(t)
 		a, b := nodes[0], nodes[1]
-		large := store.TableOptions{Name: "a", Prefix: "a:", Capacity: 1 << 20}
-		b.node.st.SetFilterMaxMemory(1 << 20)
+		large := store.TableOptions{Name: "a", Prefix: "a:"}
+		b.node.st.SetFilterMaxMemory(1)
 		create := func() error { return a.keeper.CreateTable(large) }
 		await(t, "the reason", func() bool {
 			err := create()

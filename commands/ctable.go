@@ -86,8 +86,7 @@ var (
 	modeWords   = wordsOf(store.Exact, store.Approx)
 	idTimeWords = wordsOf(store.IDTimeNone, store.IDTimeUUIDv7, store.IDTimeULID, store.IDTimeMS,
 		store.IDTimeAuto)
-	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
-	regionsWords  = []string{"DEFAULT", "ALL", "NONE"}
+	regionsWords = []string{"DEFAULT", "ALL", "NONE"}
 )
 
 func wordsOf[T interface{ Word() string }](values ...T) (all []string) {
@@ -139,17 +138,11 @@ var alterOptions = []option[tableSettings]{
 	setting("ERROR", 1<<2, probability, func(t *tableSettings) **float64 { return &t.Error }),
 	setting("MODE", 1<<3, func(v []byte) store.Mode { return store.Mode(choice(modeWords, 0, v)) },
 		func(t *tableSettings) **store.Mode { return &t.Mode }),
-	setting("CAPACITY", 1<<4, hint, func(t *tableSettings) **uint64 { return &t.Capacity }),
 	bytesSetting("MAXMEMORY", 1<<5, func(t *tableSettings) **uint64 { return &t.MaxMemory }),
 	bytesSetting("MAXDISK", 1<<6, func(t *tableSettings) **uint64 { return &t.MaxDisk }),
-	setting("PAST", 1<<7, positive, func(t *tableSettings) **int { return &t.Past }),
 	setting("IDTIME", 1<<8, func(v []byte) store.IDTime { return store.IDTime(choice(idTimeWords, 0, v)) },
 		func(t *tableSettings) **store.IDTime { return &t.IDTime }),
 	setting("SKEW", 1<<9, skew, func(t *tableSettings) **time.Duration { return &t.Skew }),
-	setting("OVERLOAD", 1<<10, func(v []byte) store.Overload {
-		return store.Overload(choice(overloadWords, 1, v))
-	},
-		func(t *tableSettings) **store.Overload { return &t.Overload }),
 	{token: "REGIONS", class: 1 << 11, value: func(t *tableSettings, v []byte) error {
 		if is(v, "HOME") {
 			return refusal("ERR REGIONS HOME is not supported: each region answers by itself")
@@ -170,6 +163,16 @@ var alterOptions = []option[tableSettings]{
 		}
 		return fmt.Errorf("%w: BOUNDS must be LOCAL", store.ErrOption)
 	}},
+	noOption("CAPACITY", "a table's filter grows by itself; a filter of a given size is FBF.RESERVE's"),
+	noOption("PAST", "a table's filter chooses its generations; a filter of given ones is FBF.RESERVE's"),
+	noOption("OVERLOAD", "at the memory cap, MODE APPROX refuses new operations and MODE EXACT accepts them"),
+}
+
+// noOption makes an option that clients may look for here but that a table does not have.
+func noOption(token, remedy string) option[tableSettings] {
+	return option[tableSettings]{token: token, value: func(*tableSettings, []byte) error {
+		return fmt.Errorf("%w: CTABLE has no %s: %s", store.ErrOption, token, remedy)
+	}}
 }
 
 // createOptions are the options of CTABLE CREATE.
@@ -331,13 +334,10 @@ var tableInfoFields = []infoField[tableInfo]{
 	number("window", func(t *tableInfo) int64 { return t.TableOptions.Window.Milliseconds() }),
 	double("error", func(t *tableInfo) float64 { return t.Error }),
 	text("mode", func(t *tableInfo) string { return wordAt(modeWords, uint8(t.Mode)) }),
-	number("capacity", func(t *tableInfo) int64 { return int64(t.Capacity) }),
 	number("maxmemory", func(t *tableInfo) int64 { return int64(t.MaxMemory) }),
 	number("maxdisk", func(t *tableInfo) int64 { return int64(t.MaxDisk) }),
-	number("past", func(t *tableInfo) int64 { return int64(t.Past) }),
 	text("idtime", func(t *tableInfo) string { return wordAt(idTimeWords, uint8(t.IDTime)) }),
 	number("skew", func(t *tableInfo) int64 { return t.Skew.Milliseconds() }),
-	text("overload", func(t *tableInfo) string { return wordAt(overloadWords, uint8(t.Overload)) }),
 	text("regions", func(t *tableInfo) string {
 		if t.Told() {
 			return "all"
@@ -376,14 +376,11 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("WINDOW", strArg("milliseconds"))),
 		opt(with("ERROR", dblArg("probability"))),
 		opt(with("MODE", oneOf("mode", word("APPROX"), word("EXACT")))),
-		opt(with("CAPACITY", intArg("ops-per-window"))),
 		opt(with("MAXMEMORY", strArg("bytes"))),
 		opt(with("MAXDISK", strArg("bytes"))),
-		opt(with("PAST", intArg("generations"))),
 		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"),
 			word("MS")))),
 		opt(with("SKEW", strArg("milliseconds"))),
-		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
 		opt(with("BOUNDS", oneOf("bounds", word("LOCAL")))),
 		opt(with("MIN", oneOf("min", intArg("min"), word("NONE")))),

@@ -8,11 +8,11 @@ import (
 func TestTables(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	c.play([]step{
-		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY " +
-			"16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
+		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx MAXMEMORY " +
+			"16777216 MAXDISK 0 IDTIME ms SKEW 0", "+OK"},
 		// again
-		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY " +
-			"16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
+		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx MAXMEMORY " +
+			"16777216 MAXDISK 0 IDTIME ms SKEW 0", "+OK"},
 		{"CTABLE CREATE pay PREFIX p2", "-ERR table or prefix exists"},
 		{"CTABLE CREATE pay2 PREFIX pay:", "-ERR table or prefix exists"},
 		{"CTABLE DROP default", "-ERR table default cannot be dropped"},
@@ -22,7 +22,7 @@ func TestTables(t *testing.T) {
 		{"CTABLE LIST", `["default" "" "pay" "pay:"]`},
 		{"CINCRBY pay:1 x 1", "-ERR the table reads the operation's time from its opid, and this opid " +
 			"contains none"},
-		{"CTABLE ALTER pay IDTIME none WINDOW 30000 OVERLOAD refuse MODE exact", "+OK"},
+		{"CTABLE ALTER pay IDTIME none WINDOW 30000 MODE exact", "+OK"},
 		{"CINCRBY pay:1 x 1", ":1"},
 		{"CTABLE DROP pay", "+OK"},
 		{"CINCRBY pay:1 x 1 WITHSTATUS", "[:1 :0]"}, // honoured by the dropped table's memory
@@ -31,10 +31,10 @@ func TestTables(t *testing.T) {
 		{"CTABLE CREATE x PREFIX x", "-ERR Command not allowed inside a transaction"},
 		{"EXEC", "-" + errExecAbort.Error()},
 	})
-	c.say("CTABLE CREATE shown PREFIX s WINDOW 60000 ERROR 0.25 PAST 2 IDTIME uuidv7 SKEW 7")
+	c.say("CTABLE CREATE shown PREFIX s WINDOW 60000 ERROR 0.25 IDTIME uuidv7 SKEW 7")
 	got := c.say("CTABLE INFO shown")
-	want := `["name" "shown" "prefix" "s" "window" :60000 "error" "0.25" "mode" "exact" "capacity" :0 "maxmemory" :0 ` +
-		`"maxdisk" :0 "past" :2 "idtime" "uuidv7" "skew" :7 "overload" "degrade"`
+	want := `["name" "shown" "prefix" "s" "window" :60000 "error" "0.25" "mode" "exact" "maxmemory" :0 ` +
+		`"maxdisk" :0 "idtime" "uuidv7" "skew" :7 "regions" "all"`
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("CTABLE INFO\n got %s\nwant %s", got, want)
 	}
@@ -96,42 +96,39 @@ func TestTableOptionErrors(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	const window = "-ERR invalid option: WINDOW must be 1s to 366d"
 	const errorRange = "-ERR invalid option: ERROR must be 1e-12 to 0.5"
-	const capacity = "-ERR invalid option: CAPACITY must be at most 1099511627776"
+	const no = "-ERR invalid option: CTABLE has no "
 	for options, want := range map[string]string{
-		"WINDOW 0":                         window,
-		"WINDOW -1":                        window,
-		"WINDOW x":                         window,
-		"WINDOW 999":                       window,
-		"WINDOW 9223372036854775807":       window,
-		"WINDOW 99999999999999999999":      window,
-		"WINDOW 999ms":                     window,
-		"WINDOW 367d":                      window,
-		"WINDOW 10min":                     window,
-		"WINDOW 10mb":                      window,
-		"ERROR 0":                          errorRange,
-		"ERROR -0.1":                       errorRange,
-		"ERROR 1":                          errorRange,
-		"ERROR nan":                        errorRange,
-		"ERROR inf":                        errorRange,
-		"ERROR 0x1p-3":                     errorRange,
-		"ERROR 1e-400":                     errorRange,
-		"ERROR x":                          errorRange,
-		"CAPACITY 18446744073709551615":    capacity,
-		"CAPACITY 99999999999999999999999": capacity,
-		"CAPACITY -1":                      capacity,
-		"CAPACITY x":                       capacity,
-		"MODE foo":                         "-ERR invalid option: MODE must be EXACT or APPROX",
-		"PAST 0":                           "-ERR invalid option: PAST must be 1 to 6",
-		"PAST 7":                           "-ERR invalid option: PAST must be 1 to 6",
-		"PAST x":                           "-ERR invalid option: PAST must be 1 to 6",
+		"WINDOW 0":                    window,
+		"WINDOW -1":                   window,
+		"WINDOW x":                    window,
+		"WINDOW 999":                  window,
+		"WINDOW 9223372036854775807":  window,
+		"WINDOW 99999999999999999999": window,
+		"WINDOW 999ms":                window,
+		"WINDOW 367d":                 window,
+		"WINDOW 10min":                window,
+		"WINDOW 10mb":                 window,
+		"ERROR 0":                     errorRange,
+		"ERROR -0.1":                  errorRange,
+		"ERROR 1":                     errorRange,
+		"ERROR nan":                   errorRange,
+		"ERROR inf":                   errorRange,
+		"ERROR 0x1p-3":                errorRange,
+		"ERROR 1e-400":                errorRange,
+		"ERROR x":                     errorRange,
+		"CAPACITY 1000": no + "CAPACITY: a table's filter grows by itself; a filter of a given size is " +
+			"FBF.RESERVE's",
+		"MODE foo": "-ERR invalid option: MODE must be EXACT or APPROX",
+		"WINDOW 5000 PAST 3": no + "PAST: a table's filter chooses its generations; a filter of given ones " +
+			"is FBF.RESERVE's",
 		"IDTIME foo": "-ERR invalid option: IDTIME must be AUTO, NONE, UUIDV7, " +
 			"ULID or MS",
-		"SKEW -1":          "-ERR invalid option: SKEW must be 0 to 1h",
-		"SKEW 3600001":     "-ERR invalid option: SKEW must be 0 to 1h",
-		"OVERLOAD foo":     "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
-		"OVERLOAD default": "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
-		"MAXMEMORY 1":      "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
-		"MAXMEMORY 1k":     "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"SKEW -1":      "-ERR invalid option: SKEW must be 0 to 1h",
+		"SKEW 3600001": "-ERR invalid option: SKEW must be 0 to 1h",
+		"OVERLOAD degrade": no + "OVERLOAD: at the memory cap, MODE APPROX refuses new operations and " +
+			"MODE EXACT accepts them",
+		"MAXMEMORY 1":  "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXMEMORY 1k": "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
 		"MAXDISK 1": "-ERR invalid option: MAXDISK must be at least 1048576 bytes, " +
 			"or 0 for no limit",
 		"MAXDISK 10s": "-ERR invalid option: MAXDISK must be a number of bytes, 0 " +

@@ -30,7 +30,7 @@ func TestTableChangesForgetNothing(t *testing.T) {
 		{"alter window", [][]string{{"CREATE", "T", "PREFIX", "P"}},
 			[][]string{{"ALTER", "T", "WINDOW", "1000", "SKEW", "0"}}},
 		{"alter error", [][]string{{"CREATE", "T", "PREFIX", "P"}},
-			[][]string{{"ALTER", "T", "ERROR", "0.0000001", "PAST", "2"}}},
+			[][]string{{"ALTER", "T", "ERROR", "0.0000001"}}},
 		{"to approx", [][]string{{"CREATE", "T", "PREFIX", "P"}},
 			[][]string{{"ALTER", "T", "MODE", "APPROX"}}},
 		{"to exact", [][]string{{"CREATE", "T", "PREFIX", "P", "MODE", "APPROX"}},

@@ -119,8 +119,8 @@ var storageSettings = []Setting{
 	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables, the sketches and the filter keys may use " +
-			"together. Sketches and filter keys get at most half of it. At the limit, a table refuses new " +
-			"operations or lets its error rise, as its OVERLOAD option says. 0 sets no limit.",
+			"together. Sketches and filter keys get at most half of it. At the limit, an APPROX " +
+			"table refuses new operations, and an EXACT one looks more of them up on disk. 0 sets no limit.",
 		kind: memory(func(c *Config) *int64 { return &c.FilterMaxMemory }, 0, 1<<50),
 	}, {
 		Name: "hot-counters", Group: GroupStorage, Default: "1000000",

@@ -192,16 +192,12 @@ func (r *crashRun) changeTables(rnd *rand.Rand) {
 // alter changes settings; never so that an id may be forgotten within the run.
 func (r *crashRun) alter(rnd *rand.Rand) {
 	var ch TableChange
-	switch rnd.IntN(5) {
+	switch rnd.IntN(3) {
 	case 0:
 		ch.Window = ptr(crashWindow * time.Duration(1+rnd.IntN(3)))
 	case 1:
 		ch.Error = ptr([]float64{1e-9, 1e-10, 1e-11}[rnd.IntN(3)])
 	case 2:
-		ch.Past = ptr(1 + rnd.IntN(6))
-	case 3:
-		ch.Capacity = ptr(uint64(rnd.IntN(20_000)))
-	case 4:
 		if r.modes {
 			ch.Mode = ptr(Mode(rnd.IntN(2)))
 		}

@@ -60,7 +60,7 @@ func TestObjectsLeaveHalfToTables(t *testing.T) {
 			if has > limit/2 || has < limit/4 {
 				t.Errorf("objects have %d bytes of %d", has, limit)
 			}
-			o := TableOptions{Name: "t", Prefix: "t:", Mode: Approx, Capacity: 200_000}
+			o := TableOptions{Name: "t", Prefix: "t:", Mode: Approx}
 			if err := s.CreateTable(o); err != nil {
 				t.Errorf("a table does not get the other half: %v", err)
 			}

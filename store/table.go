@@ -40,17 +40,6 @@ const (
 // Word is what clients say for it.
 func (t IDTime) Word() string { return [...]string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}[t] }
 
-// Overload says what happens at a filter's memory cap.
-type Overload uint8
-
-// The overload policies. The zero value is the mode's default: refuse in
-// APPROX, degrade in EXACT, where a positive costs only a look-up.
-const (
-	OverloadDefault Overload = iota
-	OverloadRefuse
-	OverloadDegrade
-)
-
 // TableRegions says whether a member of regions tells the others what it does to the keys of a table.
 type TableRegions uint8
 
@@ -71,7 +60,7 @@ const (
 	MaxSkew        = time.Hour
 	MaxTables      = 256
 	MaxTableName   = 128
-	MaxCapacity    = 1 << 40
+	MaxCapacity    = 1 << 40 // of a filter key
 	MinTableMemory = 1 << 20
 	MinTableDisk   = 1 << 20 // each partition gets a share
 	MaxFixedBits   = 1 << 36
@@ -102,24 +91,18 @@ type TableOptions struct {
 	Error float64
 	// Mode is Exact by default.
 	Mode Mode
-	// Capacity is a hint: operations per window over the whole table. 0:
-	// start small and grow.
-	Capacity uint64
 	// MaxMemory caps the bytes of the table's filters; 0: only the server's
-	// cap applies.
+	// cap applies. At the cap an APPROX table refuses new operations; the filter
+	// of an EXACT one errs more, which costs only look-ups.
 	MaxMemory uint64
 	// MaxDisk caps the bytes of the table's EXACT records; 0: no cap.
 	MaxDisk uint64
-	// Past is the number of past generations, 1..6, default 6.
-	Past int
 	// IDTime is IDTimeAuto by default in tables that clients create: package commands
 	// fills in DefaultIDTime. Here zero means IDTimeNone.
 	IDTime IDTime
 	// Skew is how far the clocks of clients and server may differ, 0 to
 	// MaxSkew. Zero means zero: package commands fills in DefaultSkew.
 	Skew time.Duration
-	// Overload is the policy at the memory cap.
-	Overload Overload
 	// Regions is whether other regions are told of the keys.
 	Regions TableRegions `json:",omitempty"`
 	// Min and Max bound every counter: no write leaves them. Min is at most 0 and Max at least
@@ -140,13 +123,10 @@ type TableChange struct {
 	Window    *time.Duration
 	Error     *float64
 	Mode      *Mode
-	Capacity  *uint64
 	MaxMemory *uint64
 	MaxDisk   *uint64
-	Past      *int
 	IDTime    *IDTime
 	Skew      *time.Duration
-	Overload  *Overload
 	Regions   *TableRegions
 	Min, Max  *Bound
 }
@@ -195,21 +175,15 @@ func (o TableOptions) Validate() error {
 		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
 	case o.Mode > Approx:
 		return fmt.Errorf("%w: MODE must be EXACT or APPROX", ErrOption)
-	case o.Capacity > MaxCapacity:
-		return fmt.Errorf("%w: CAPACITY must be at most %d", ErrOption, uint64(MaxCapacity))
 	case o.MaxMemory != 0 && o.MaxMemory < MinTableMemory:
 		return fmt.Errorf("%w: MAXMEMORY must be at least %d bytes", ErrOption, uint64(MinTableMemory))
 	case o.MaxDisk != 0 && o.MaxDisk < MinTableDisk:
 		return fmt.Errorf("%w: MAXDISK must be at least %d bytes, or 0 for no limit", ErrOption,
 			uint64(MinTableDisk))
-	case o.Past < 0 || o.Past > 6:
-		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
 	case o.IDTime > IDTimeAuto:
 		return fmt.Errorf("%w: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS", ErrOption)
 	case o.Skew < 0 || o.Skew > MaxSkew:
 		return fmt.Errorf("%w: SKEW must be 0 to 1h", ErrOption)
-	case o.Overload > OverloadDegrade:
-		return fmt.Errorf("%w: OVERLOAD must be REFUSE or DEGRADE", ErrOption)
 	case o.Min.N > 0 || !o.Min.Set && o.Min.N != 0:
 		return fmt.Errorf("%w: MIN must be an integer of at most 0, as a counter that does not exist is 0, "+
 			"or NONE", ErrOption)
@@ -233,12 +207,6 @@ func (o TableOptions) withDefaults() TableOptions {
 	if o.Error == 0 {
 		o.Error = defaultError(o.Mode)
 	}
-	if o.Past == 0 {
-		o.Past = 6
-	}
-	if o.Overload == OverloadDefault {
-		o.Overload = defaultOverload(o.Mode)
-	}
 	return o
 }
 
@@ -249,13 +217,6 @@ func defaultError(m Mode) float64 {
 	return 1e-3
 }
 
-func defaultOverload(m Mode) Overload {
-	if m == Approx {
-		return OverloadRefuse
-	}
-	return OverloadDegrade
-}
-
 // Apply returns the options after an ALTER, or of a CREATE if o has no more than a name
 // and a prefix, SKEW and IDTIME. Settings that stood at the
 // default of the old mode move to the default of the new one.
@@ -264,20 +225,14 @@ func (c TableChange) Apply(o TableOptions) TableOptions {
 		if o.Error == defaultError(o.Mode) {
 			o.Error = defaultError(*c.Mode)
 		}
-		if o.Overload == defaultOverload(o.Mode) {
-			o.Overload = defaultOverload(*c.Mode)
-		}
 		o.Mode = *c.Mode
 	}
 	set(&o.Window, c.Window)
 	set(&o.Error, c.Error)
-	set(&o.Capacity, c.Capacity)
 	set(&o.MaxMemory, c.MaxMemory)
 	set(&o.MaxDisk, c.MaxDisk)
-	set(&o.Past, c.Past)
 	set(&o.IDTime, c.IDTime)
 	set(&o.Skew, c.Skew)
-	set(&o.Overload, c.Overload)
 	set(&o.Regions, c.Regions)
 	set(&o.Min, c.Min)
 	set(&o.Max, c.Max)

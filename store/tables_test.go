@@ -51,10 +51,6 @@ func TestTableChangesForgetNothing(t *testing.T) {
 				TableChange{Window: ptr(time.Second), Skew: ptr(time.Duration(0))})
 		},
 		"error": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Error: ptr(1e-9)}) },
-		"capacity": func(s *Store) error {
-			return s.AlterTable(DefaultTable, TableChange{Capacity: ptr(uint64(1e6))})
-		},
-		"past": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Past: ptr(2)}) },
 		"there and back": func(s *Store) error {
 			if err := s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}); err != nil {
 				return err
@@ -153,12 +149,14 @@ func TestTableErrors(t *testing.T) {
 		"window": {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Window: time.Millisecond}),
 			ErrOption},
 		"alter error": {s.AlterTable("t", TableChange{Error: ptr(0.9)}), ErrOption},
-		"memory": {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39}),
-			ErrOutOfMemory},
 	} {
 		if !errors.Is(tc.err, tc.want) {
 			t.Errorf("%s: %v, want %v", name, tc.err, tc.want)
 		}
+	}
+	s.SetFilterMaxMemory(1)
+	if err := s.CreateTable(TableOptions{Name: "u", Prefix: "u"}); !errors.Is(err, ErrOutOfMemory) {
+		t.Errorf("memory: %v", err)
 	}
 	if n := len(s.Tables()); n != 2 {
 		t.Errorf("%d tables", n)
@@ -516,12 +514,13 @@ func TestMoveToLongerWindow(t *testing.T) {
 // logged, so that redo cannot fail on it (G6, G8).
 func TestAlterCannotFreeze(t *testing.T) {
 	s := testStore(t, nil)
-	for _, capacity := range []uint64{MaxCapacity, 2_000_000_000} {
-		if err := s.AlterTable(DefaultTable, TableChange{Capacity: &capacity}); !errors.Is(err,
-			ErrOutOfMemory) {
-			t.Errorf("CAPACITY %d: %v", capacity, err)
+	s.SetFilterMaxMemory(1)
+	for _, ch := range []TableChange{{Mode: ptr(Approx)}, {Error: ptr(MinError)}} {
+		if err := s.AlterTable(DefaultTable, ch); !errors.Is(err, ErrOutOfMemory) {
+			t.Errorf("%+v: %v", ch, err)
 		}
 	}
+	s.SetFilterMaxMemory(0)
 	for i := range 200 { // policies that are still draining are bounded
 		e := 1e-3 / float64(i+2)
 		if err := s.AlterTable(DefaultTable, TableChange{Error: &e}); err != nil &&
@@ -540,7 +539,7 @@ func TestAlterCannotFreeze(t *testing.T) {
 func TestMultiKeyError(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
 	must(t, s.AlterTable(DefaultTable,
-		TableChange{Mode: ptr(Approx), Error: ptr(0.01), Capacity: ptr(uint64(20_000))}))
+		TableChange{Mode: ptr(Approx), Error: ptr(0.01)}))
 	for i := range 20_000 {
 		cincr(s, "a", strconv.Itoa(i), 1)
 	}

@@ -128,10 +128,12 @@ func TestOldTablesStayAway(t *testing.T) {
 	if err := b.SetTables(old, 3); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("tables of a replica: %v", err)
 	}
+	b.SetFilterMaxMemory(1)
 	if err := b.CheckTables(withTables(t,
-		TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39})); !errors.Is(err, ErrOutOfMemory) {
+		TableOptions{Name: "u", Prefix: "u"})); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("too large for a replica: %v", err)
 	}
+	b.SetFilterMaxMemory(0)
 	must(t, b.CheckTables(withTables(t, TableOptions{Name: "u", Prefix: "u"})))
 	must(t, b.Lead())
 	must(t, b.SetTables(old, 1))

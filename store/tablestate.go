@@ -32,17 +32,12 @@ func (d *tableDef) filterOptions(tests uint32, n int) fbf.Options {
 	o := fbf.Options{
 		Window:    (d.Window + d.Skew).Milliseconds(),
 		Error:     d.Error,
-		Capacity:  perPartition(d.Capacity, n),
 		MaxMemory: d.MaxMemory / uint64(n),
-		Past:      d.Past,
-		Overload:  fbf.Refuse,
+		Overload:  fbf.Degrade, // a positive costs only a look-up
 		Tag:       tagExact,
 	}
-	if d.Overload == OverloadDegrade {
-		o.Overload = fbf.Degrade
-	}
 	if d.Mode == Approx {
-		o.Tag = tagApprox
+		o.Tag, o.Overload = tagApprox, fbf.Refuse
 		o.Error = max(d.Error/float64(max(tests, baseTests)), fbfMinError)
 	}
 	return o
@@ -55,16 +50,6 @@ const baseTests = 16
 
 // fbfMinError keeps ERROR divided by many tests within what fbf accepts.
 const fbfMinError = MinError / 4096
-
-// perPartition is one partition's part of a hint for n, with an eighth of slack for
-// keys that spread unevenly.
-func perPartition(total uint64, n int) uint64 {
-	if total == 0 {
-		return 0
-	}
-	part := total/uint64(n) + 1
-	return part + part/8
-}
 
 // testsFor is the divisor that a multi-key operation of n keys needs.
 func testsFor(n int) uint32 {

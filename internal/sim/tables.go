@@ -84,11 +84,11 @@ type briefOp struct {
 // before its time: keys that change their table are still looked up in the former one.
 var tableChanges = []string{
 	"ALTER default WINDOW 2d", "ALTER default WINDOW 1d", "ALTER default ERROR 0.01",
-	"ALTER default ERROR 0.001", "ALTER default CAPACITY 5000",
+	"ALTER default ERROR 0.001",
 	"CREATE ones PREFIX k1 WINDOW 1d", "DROP ones", "ALTER ones ERROR 0.01",
 	"CREATE tens PREFIX k10 WINDOW 1d", "DROP tens",
 	"CREATE groups PREFIX {g WINDOW 1d", "DROP groups", "CREATE hots PREFIX hot WINDOW 1d", "DROP hots",
-	"ALTER hots PAST 3",
+	"ALTER hots ERROR 0.01",
 	"CREATE lost PREFIX nothing MODE APPROX", "DROP lost", "ALTER lost WINDOW 3m",
 	"CREATE few PREFIX short:1 WINDOW 1m", "DROP few",
 	"CREATE blooms PREFIX bf1 WINDOW 1d", "DROP blooms", "CREATE cells PREFIX {cms1 WINDOW 1d", "DROP cells",
