@@ -23,8 +23,10 @@ const (
 // commit. If keys are watched, the first operation asks whether
 // they are unchanged, and the others have their turn only then (see watches).
 type transaction struct {
-	open   bool
-	stops  bool // CMULTI: what follows a refused command is not executed
+	open bool
+	// flags are those of each operation behind the first, which in a CMULTI has its turn only if the
+	// one before it was not refused.
+	flags  store.Flags
 	failed bool // a request was refused while queueing: EXEC will abort
 	queue  []queued
 	size   int
@@ -60,7 +62,7 @@ func (p *Pipeline) abort(c *Command, text string) string {
 
 // enqueue keeps a command for EXEC.
 func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
-	if p.tx.stops && c.Parse == nil { // it would run whatever becomes of the others
+	if p.tx.flags != 0 && c.Parse == nil { // it would run whatever becomes of the others
 		p.tx.fail()
 		p.push(slot{kind: slotError, text: errorText(errStopOnError), muted: muted})
 		return
@@ -106,13 +108,30 @@ func (p *Pipeline) refuse(err error) {
 	s.kind, s.text = slotError, errorText(err)
 }
 
-// doMulti begins a transaction: of CMULTI, one that stops at a refusal.
-func doMulti(p *Pipeline, args [][]byte) {
+// doMulti is MULTI.
+func doMulti(p *Pipeline, _ [][]byte) { p.openMulti(0) }
+
+// doCMulti is CMULTI [CONTINUE], which begins a transaction that stops at a refusal. An increment
+// that a bound keeps from adding anything is one, too, unless the client says CONTINUE.
+func doCMulti(p *Pipeline, args [][]byte) {
+	switch {
+	case len(args) == 1:
+		p.openMulti(store.IfPrevious | store.IfAdded)
+	case len(args) == 2 && is(args[1], "CONTINUE"):
+		p.openMulti(store.IfPrevious)
+	default:
+		p.tx.fail()
+		p.refuse(errSyntax)
+	}
+}
+
+// openMulti begins a transaction.
+func (p *Pipeline) openMulti(flags store.Flags) {
 	if p.tx.open {
 		p.refuse(errNestedMulti)
 		return
 	}
-	p.tx.open, p.tx.stops, p.tx.slot = true, is(args[0], "CMULTI"), noSlot
+	p.tx.open, p.tx.flags, p.tx.slot = true, flags, noSlot
 	p.ses.multi.Store(0)
 }
 
@@ -139,7 +158,7 @@ func doExec(p *Pipeline, _ [][]byte) {
 	queue := p.tx.queue
 	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)
 	guard := p.watch.guard(&p.round.batch)
-	solo, stops := p.tx.solo, p.tx.stops
+	solo, flags := p.tx.solo, p.tx.flags
 	p.leaveMulti()
 	p.tx.solo = solo // until its commands have run
 	header := &p.round.slots[len(p.round.slots)-1]
@@ -149,7 +168,7 @@ func doExec(p *Pipeline, _ [][]byte) {
 	for i := range queue {
 		q := &queue[i]
 		text := p.withdrawn(q)
-		if refused && stops {
+		if refused && flags != 0 {
 			text = errorText(store.ErrNotExecuted)
 		}
 		if text != "" {
@@ -159,8 +178,8 @@ func doExec(p *Pipeline, _ [][]byte) {
 		}
 		p.add(q.cmd, q.args, muted)
 		s := &p.round.slots[len(p.round.slots)-1]
-		if refused = s.kind == slotError; stops && !refused && i > 0 {
-			p.round.batch.Ops[s.op].Flags |= store.IfPrevious
+		if refused = s.kind == slotError; !refused && i > 0 {
+			p.round.batch.Ops[s.op].Flags |= flags
 		}
 	}
 	if guard >= 0 {
@@ -347,11 +366,13 @@ var transactionCommands = []Command{
 		Summary: "Forgets the watched keys, like EXEC and DISCARD.", Run: doUnwatch,
 	},
 	{
-		Name: "cmulti", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
+		Name: "cmulti", Arity: -1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
 		Group: "transactions",
 		ACL:   []string{"@transaction"}, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Starts a transaction as MULTI does, for commands on keys. EXEC stops at the first error; " +
-			"what ran before it stays.",
-		Control: doMulti,
+		Summary: "Starts a transaction as MULTI does, for commands on keys. EXEC stops at the first error, " +
+			"and at an INCREX that a bound kept from adding anything, unless CONTINUE is given; what ran " +
+			"before it stays.",
+		Args:    []Arg{opt(word("CONTINUE"))},
+		Control: doCMulti,
 	},
 }

@@ -234,6 +234,43 @@ func TestWatchManyKeysAlone(t *testing.T) {
 	c.play([]step{{"EXEC", "[:1]"}})
 }
 
+// TestMultiStopsAtBound: behind an INCREX that a bound refused nothing is executed, unless CONTINUE
+// was given or it saturates: else half a transfer would make money. A duplicate is no refusal.
+func TestMultiStopsAtBound(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	const skipped = "-ERR not executed: a command before it was refused"
+	const below = `-BOUND key "acc:a" would become -2, below 0`
+	c.play([]step{
+		{"MSET acc:a 3 acc:b 0", "+OK"},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t1", "+QUEUED"},
+		{"CINCRBY acc:b t1 5", "+QUEUED"}, {"GET acc:a", "+QUEUED"},
+		{"EXEC", "[[:3 :0] " + skipped + " " + skipped + "]"}, {"MGET acc:a acc:b", `["3" "0"]`},
+		{"CSEEN acc:a t1", "nil"}, {"CSEEN acc:b t1", "nil"},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0", "+QUEUED"}, {"CINCRBY acc:b t1 5", "+QUEUED"},
+		{"EXEC", "[[:3 :0] " + skipped + "]"},
+		{"CMULTI", "+OK"}, {"CINCRBY acc:a t1 -5 LBOUND 0", "+QUEUED"}, {"CINCRBY acc:b t1 5", "+QUEUED"},
+		{"EXEC", "[" + below + " " + skipped + "]"}, {"MGET acc:a acc:b", `["3" "0"]`},
+		// The same again, once there is enough, and as a retry when there is not.
+		{"SET acc:a 6", "+OK"},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t1", "+QUEUED"},
+		{"CINCRBY acc:b t1 5", "+QUEUED"}, {"EXEC", "[[:1 :-5] :5]"},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t1", "+QUEUED"},
+		{"CINCRBY acc:b t1 5 WITHSTATUS", "+QUEUED"}, {"EXEC", "[[:1 :-5] [:5 :0]]"},
+		// What saturates was not refused, though it adds nothing, nor was its duplicate.
+		{"SET acc:a 0", "+OK"},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 SATURATE OPID t2", "+QUEUED"},
+		{"GET acc:a", "+QUEUED"}, {"EXEC", `[[:0 :0] "0"]`},
+		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t2", "+QUEUED"},
+		{"GET acc:a", "+QUEUED"}, {"EXEC", `[[:0 :0] "0"]`},
+		// CONTINUE goes on behind a bound, not behind an error.
+		{"cmulti continue", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t3", "+QUEUED"},
+		{"CINCRBY acc:a t3 -2 LBOUND 0", "+QUEUED"}, {"GET acc:a", "+QUEUED"},
+		{"EXEC", "[[:0 :0] " + below + " " + skipped + "]"},
+		{"MULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0", "+QUEUED"},
+		{"GET acc:a", "+QUEUED"}, {"EXEC", `[[:0 :0] "0"]`},
+	})
+}
+
 // TestMultiStopsOnError: behind the first refused command nothing is executed (G6), be it
 // refused by the store, by its own arguments or by its size.
 func TestMultiStopsOnError(t *testing.T) {
@@ -257,8 +294,12 @@ func TestMultiStopsOnError(t *testing.T) {
 		{"EXEC", "[" + overflow + " +OK]"},
 		{"CMULTI", "+OK"}, {"PING", "-ERR CMULTI takes commands on keys only"},
 		{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
-		{"CMULTI now", "-ERR wrong number of arguments for 'cmulti' command"},
+		{"CMULTI now", "-ERR syntax error"}, {"CMULTI CONTINUE CONTINUE", "-ERR syntax error"},
 		{"EXEC", "-ERR EXEC without MULTI"},
+	})
+	c.play([]step{
+		{"CMULTI", "+OK"}, {"CMULTI now", "-ERR syntax error"},
+		{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
 	})
 	// Transactions of one pipeline are one batch: a refusal stops its own transaction only.
 	got := c.send("CMULTI", "CMS.CINCRBY s op3 x 1", "EXEC", "CMULTI", "SET p 3", "EXEC", "GET p")

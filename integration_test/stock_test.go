@@ -57,6 +57,57 @@ func TestOptimisticTransactions(t *testing.T) {
 	}
 }
 
+// TestStepwiseTransfers: go-redis moves amounts by CMULTI, a debit with a bound and a credit, sent by two
+// clients at once: the sum stays, whichever debits are refused.
+func TestStepwiseTransfers(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	ctx := context.Background()
+	const accounts, transfers, sum = 4, 60, 12
+	if err := s.client().MSet(ctx, "acc0", sum, "acc1", 0, "acc2", 0, "acc3", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var refused atomic.Int64
+	var group sync.WaitGroup
+	for range 2 {
+		c := s.client()
+		group.Go(func() {
+			for i := range transfers {
+				from, to := "acc"+strconv.Itoa(i%accounts), "acc"+strconv.Itoa((i+1+i/4%3)%accounts)
+				id := strconv.Itoa(i)
+				replies, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+					p.Do(ctx, "CMULTI")
+					p.Do(ctx, "INCREX", from, "BYINT", -5, "LBOUND", 0, "OPID", id)
+					p.Do(ctx, "CINCRBY", to, id+"-to", 5)
+					p.Do(ctx, "EXEC")
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				list, _ := replies[len(replies)-1].(*redis.Cmd).Slice()
+				if len(list) != 2 {
+					t.Errorf("EXEC: %v", list)
+				} else if _, skipped := list[1].(error); skipped {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	total := 0
+	for i := range accounts {
+		v, err := s.client().Get(ctx, "acc"+strconv.Itoa(i)).Int()
+		if total += v; err != nil || v < 0 {
+			t.Errorf("account %d: %d, %v", i, v, err)
+		}
+	}
+	if total != sum || refused.Load() == 0 {
+		t.Errorf("the accounts have %d together, not %d; %d transfers were refused", total, sum, refused.Load())
+	}
+}
+
 // TestStock: INCREX … LBOUND 0 IDMP sells what there is and no more, although
 // every sale is sent by two clients at once and the server is killed meanwhile.
 func TestStock(t *testing.T) {

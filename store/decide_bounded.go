@@ -118,6 +118,7 @@ func (e *entry) setClipped(delta int64, b boundedResult) {
 
 func (op *Op) answer(b boundedResult) {
 	op.Value, op.Values, op.Applied = b.value, append(op.Values, b.made), b.applied
+	op.Barred = !b.applied && op.Flags&Saturate == 0
 }
 
 // bounded computes what a bounded increment makes of a counter.

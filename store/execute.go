@@ -396,7 +396,7 @@ func (x *execution) decide(from, to int) {
 	warm := 0 // refs before it
 	for i := 0; i < len(x.ops); i++ {
 		op := &x.ops[i]
-		if op.Flags&IfPrevious != 0 && i > 0 && x.ops[i-1].Err != nil && op.Err == nil {
+		if i > 0 && op.Err == nil && op.restsOn(&x.ops[i-1]) {
 			op.Err = ErrNotExecuted
 		}
 		if op.Kind != Nop && op.Err == nil {
@@ -417,6 +417,11 @@ func (x *execution) decide(from, to int) {
 			i += int(op.Delta) // they have no turn (G6)
 		}
 	}
+}
+
+// restsOn reports whether an operation has no turn, as the one before it had no effect.
+func (op *Op) restsOn(before *Op) bool {
+	return op.Flags&IfPrevious != 0 && (before.Err != nil || op.Flags&IfAdded != 0 && before.Barred)
 }
 
 // decideShare is decide for a piece of a share of a batch that is split.

@@ -116,7 +116,7 @@ const (
 )
 
 // Flags modify an Op.
-type Flags uint16
+type Flags uint32
 
 // The flags of an Op. NX and XX serve SET and EXPIRE, GT and LT only EXPIRE.
 const (
@@ -144,6 +144,8 @@ const (
 	// IfPrevious: the operation has its turn only if the one before it in the Batch, which is
 	// Atomic, was not refused; otherwise its Err is ErrNotExecuted.
 	IfPrevious
+	// IfAdded, with IfPrevious: nor if the one before it was Barred.
+	IfAdded
 )
 
 // Seen is what an EXACT table remembers of an operation.
@@ -171,6 +173,7 @@ type Op struct {
 	Founds  []bool
 	Fulls   []bool
 	Applied bool // false: a duplicate, or a condition such as NX did not hold
+	Barred  bool // a bound kept an increment that is not Saturate from adding anything
 	Type    Type
 	Exact   bool
 	Seen    Seen
