@@ -26,6 +26,7 @@ const (
 	classExpire
 	classENX
 	classID
+	classTTL
 )
 
 // increxOptions are the options of INCREX.
@@ -40,6 +41,8 @@ var increxOptions = append([]option[increxRequest]{
 		value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
 	{token: "SATURATE", class: classSaturate,
 		flag: func(q *increxRequest) { q.request.Op.Flags |= store.Saturate }},
+	{token: "WITHTTL", class: classTTL,
+		flag: func(q *increxRequest) { q.request.Op.Flags |= store.WithTTL }},
 	{token: "OPID", class: classID,
 		value: func(q *increxRequest, id []byte) error { q.named, q.id = true, id; return nil }},
 	{token: "IDMP", class: classID,
@@ -128,11 +131,13 @@ func pairID(pid, iid []byte) ([]byte, error) {
 }
 
 // replyIncrex answers the counter's value and the increment that was made: 0 if
-// it would have been out of bounds.
+// it would have been out of bounds. WITHTTL adds what the counter has left.
 func replyIncrex(w *resp.Writer, r *Result) {
-	w.Array(2)
+	w.Array(1 + len(r.Op.Values))
 	w.Int(r.Op.Value)
-	w.Int(r.Op.Values[0])
+	for _, n := range r.Op.Values {
+		w.Int(n)
+	}
 }
 
 // idmpArg documents what follows IDMP.
@@ -145,12 +150,14 @@ var increxCommands = []Command{{
 	Since: "8.8.0", Complexity: "O(1)",
 	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment " +
 		"made, which is 0 if the result would be out of bounds. With OPID, once per operation id; with " +
-		"IDMP, once per pair of producer id and idempotent id.",
+		"IDMP, once per pair of producer id and idempotent id. WITHTTL adds the milliseconds that the " +
+		"counter has left, now also for a duplicate; -1 if it does not expire.",
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),
 		expiryArg("PERSIST"),
 		opt(word("ENX")),
+		opt(word("WITHTTL")),
 		opt(oneOf("operation", with("OPID", strArg("opid")), with("IDMP", idmpArg))),
 	},
 	Parse: parseIncrex, Reply: replyIncrex,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -361,4 +362,33 @@ func TestPairID(t *testing.T) {
 			t.Errorf("%q: %q", bad, got)
 		}
 	}
+}
+
+// TestIncrexTTL: a bounded increment tells what its counter has left after it: of a refusal and a
+// duplicate the present time, which no retry changes, and none of a counter whose time has come.
+func TestIncrexTTL(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	left := func(step string, op Op, value, made, want int64) {
+		t.Helper()
+		op.Key, op.Delta, op.Flags = []byte("k"), 1, op.Flags|WithTTL
+		got := do(s, op)
+		if got.Err != nil || got.Value != value || !slices.Equal(got.Values, []int64{made, want}) {
+			t.Errorf("%s: %v, %d, %d, want %d, %d, %d", step, got.Err, got.Value, got.Values, value, made, want)
+		}
+	}
+	wall, _ := clock.now()
+	first := Op{Kind: CIncrEx, ID: []byte("1"), Flags: HasExpire, ExpireAt: wall + 5000}
+	left("none", Op{Kind: IncrEx}, 1, 1, -1)
+	left("set", first, 2, 1, 5000)
+	clock.advance(2 * time.Second)
+	left("duplicate", first, 2, 1, 3000)
+	left("kept", Op{Kind: CIncrEx, ID: []byte("2")}, 3, 1, 3000)
+	left("refused", Op{Kind: IncrEx, Deltas: []int64{0, 3}}, 3, 0, 3000)
+	left("removed", Op{Kind: IncrEx, Flags: NoExpire}, 4, 1, -1)
+	left("again", Op{Kind: IncrEx, Flags: HasExpire, ExpireAt: wall + 4000}, 5, 1, 2000)
+	clock.advance(3 * time.Second)
+	left("over", first, 2, 1, -1)
+	left("refused when over", Op{Kind: IncrEx, Deltas: []int64{5, 9}}, 0, 0, -1)
+	left("gone at once", Op{Kind: IncrEx, Flags: HasExpire, ExpireAt: 1}, 1, 1, -1)
 }

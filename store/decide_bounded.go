@@ -57,6 +57,23 @@ func (x *turn) cIncrEx(op *Op) error {
 	return nil
 }
 
+// withTTL makes the turn of an increment tell, if asked, how long its counter has left: now, also of a
+// duplicate.
+func withTTL(decide func(*turn, *Op) error) func(*turn, *Op) error {
+	return func(x *turn, op *Op) error {
+		err := decide(x, op)
+		if err != nil || op.Flags&WithTTL == 0 {
+			return err
+		}
+		left := int64(-1)
+		if c := x.of(op)[0].c; c.alive(x.wall) && c.expire != 0 {
+			left = c.expire - x.wall
+		}
+		op.Values = append(op.Values, left)
+		return nil
+	}
+}
+
 // duplicateEx answers a retry: in EXACT with the original value and increment,
 // whatever the counter and the bounds are now. APPROX knows neither; what it
 // remembers was within its bounds, so it answers the present value and the whole

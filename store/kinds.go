@@ -49,8 +49,8 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 	copy(all[:], []kind{
 		CIncrBy:  {is: writes | hasID, entries: 1, turn: (*turn).cIncrBy},
 		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*turn).cmIncrBy}, // also a tightening
-		CIncrEx:  {is: writes | hasID, entries: 2, turn: (*turn).cIncrEx},             // also a tombstone
-		IncrEx:   {is: writes | ofKeys, entries: 1, turn: (*turn).incrEx},
+		CIncrEx:  {is: writes | hasID, entries: 2, turn: withTTL((*turn).cIncrEx)},    // also a tombstone
+		IncrEx:   {is: writes | ofKeys, entries: 1, turn: withTTL((*turn).incrEx)},
 		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*turn).incrBy},
 		Set:      {is: writes | ofKeys | anyObject, entries: 1, turn: (*turn).set},
 		MSet:     {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*turn).mset},

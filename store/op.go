@@ -146,6 +146,9 @@ const (
 	IfPrevious
 	// IfAdded, with IfPrevious: nor if the one before it was Barred.
 	IfAdded
+	// WithTTL: a bounded increment also tells how long its counter has left, as the last of
+	// Values: milliseconds, -1 if it does not expire.
+	WithTTL
 )
 
 // Seen is what an EXACT table remembers of an operation.
