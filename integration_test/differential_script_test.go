@@ -33,7 +33,7 @@ type script struct {
 // exchange is one step of a script.
 type exchange struct {
 	where       string // file and line
-	text        string // as it stands in the script
+	text        string // as the script has it
 	conn        string
 	kind        stepKind
 	args        []string

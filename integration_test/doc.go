@@ -11,7 +11,7 @@
 //     server to them. To pin down a reply, add two lines there.
 //   - load_test.go is a load whose every operation is accounted for;
 //     crash_test.go kills the server under it and re-sends everything.
-//   - The other files are named after what they test.
+//   - The other files are named after their subject.
 //   - imports_test.go, style_test.go and docs_test.go hold code and documents to the
 //     project's rules.
 //

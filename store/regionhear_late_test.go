@@ -417,8 +417,8 @@ func TestTakeBackWhenFull(t *testing.T) {
 	}
 }
 
-// TestCheckOfWhatIsNotLogged: a checkpoint that knows more than the log of what other regions have taken is
-// sound, as that is not logged while nothing else happens; one that knows less is not.
+// TestCheckOfWhatIsNotLogged: a checkpoint may know of more acknowledgements of other regions than the log,
+// as they are not logged while nothing else happens. One that knows of fewer is damaged.
 func TestCheckOfWhatIsNotLogged(t *testing.T) {
 	s := newIDStore(t, nil)
 	wantOp(t, cincr(s.Store, "k", "x", 5), 5, true)

@@ -26,7 +26,7 @@ func (s *idStore) internalOp(op Op) error {
 	return b.Ops[0].Err
 }
 
-// lost tells of a region's take-back of what it told before, because winner counts.
+// lost tells that a region has taken back an operation it told before, because winner counts.
 func (s *idStore) lost(h, winner told) error {
 	return s.internalOp(Op{Kind: regionLost, Key: []byte(h.key), ID: []byte(h.id),
 		Object: &Lost{h.region, h.dot, h.delta, false, Heard{
@@ -187,7 +187,7 @@ func TestHeirWaits(t *testing.T) {
 	}
 	s.reopen(false)
 	p = s.partitions[0]
-	s.acks(2, seqNow()) // of what was done before
+	s.acks(2, seqNow()) // of everything before
 	says(1)
 	must(t, s.Levelled(0, 1))
 	if r := state(); !r.Levelled || !r.Done || len(r.Waiting) > 0 {
@@ -302,8 +302,8 @@ func TestMembersStay(t *testing.T) {
 }
 
 // TestOwedIsTold: a region that has levelled says first what the one that is gone owes, and says it
-// also of what it learns later. The heir does not believe that blindly: it takes back once what its
-// part still contains.
+// also of debts that it learns of later. The heir does not believe that blindly: it takes back, once,
+// only operations that its part still contains.
 func TestOwedIsTold(t *testing.T) {
 	s := newIDStore(t, nil)
 	now, _ := s.clock.now()
@@ -373,7 +373,7 @@ func TestOwedIsTold(t *testing.T) {
 	settled()
 }
 
-// TestHeirOfHeir: a region that is not the heir knows what is owed, too. When it becomes the heir,
+// TestHeirOfHeir: a region that is not the heir also knows what is owed. When it becomes the heir,
 // it takes it back, whatever clock the one before has given to the part; and drops what that has
 // closed.
 func TestHeirOfHeir(t *testing.T) {
@@ -452,8 +452,7 @@ func TestLoneHeirPaysAll(t *testing.T) {
 
 // TestTakenBackIsNotOwed: a region hears of a twin after the other one has taken it back, and has
 // forgotten that, as all have acknowledged it: this region took a state since, which has the part,
-// and does not say which operation it lost. What the other one owed then would be taken back twice
-// by its heir.
+// and does not say which operation it lost. If the twin counted as owed, the heir would take it back twice.
 func TestTakenBackIsNotOwed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("it hears when the other one is removed ", late), func(t *testing.T) {

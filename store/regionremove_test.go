@@ -166,7 +166,7 @@ func (w *testRemoval) level(to, from *testRegion, gone part.Region) (ok bool) {
 	return ok
 }
 
-// forget makes lost what lost regions did and nobody has heard of. What was decided stays.
+// forget marks as lost the operations of lost regions that no other region knows. Decided ones stay.
 func (w *testRemoval) forget() {
 	for i := range w.history {
 		h := &w.history[i]
@@ -195,7 +195,7 @@ func (w *testRemoval) forget() {
 
 // heard reports whether any region knows of something: it has done it or taken it with the log, or
 // a state has told it. Of an operation with an opid it must have the record: its region may have
-// taken it back, for one of another region that is lost, too.
+// taken it back, for one of another region that is also lost.
 func (w *testRemoval) heard(d *done) bool {
 	return slices.ContainsFunc(w.r, func(r *testRegion) bool {
 		p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]

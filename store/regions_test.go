@@ -146,7 +146,7 @@ func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most in
 		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 		First: first, Last: last, After: after, Acked: acked, Most: most,
 	})
-	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of what was before there were regions
+	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of operations older than the regions
 		there, _ := from.s.Regions()
 		here, _ := to.s.Regions()
 		for _, r := range []*testRegion{from, to} { // all have been flushed since
@@ -291,8 +291,8 @@ func (w *testRegions) step() {
 	w.steps[kind]++
 }
 
-// once applies an operation with an opid, in this region or as a retry of what another one was
-// told, or may not have been told.
+// once applies an operation with an opid: a new one, or a retry of another region's operation, of
+// which this region may have been told.
 func (w *testRegions) once(r *testRegion) string {
 	if w.opids == 0 || w.rnd.IntN(2) == 0 {
 		w.opids++
@@ -314,7 +314,7 @@ func (w *testRegions) once(r *testRegion) string {
 }
 
 // early reports whether a region has joined the others and not caught up, in a slot, with those
-// before it. What it applied now may be known to them, and forgotten with its key.
+// before it. They may know an operation that it applies now, and have forgotten it with its key.
 func (w *testRegions) early(r *testRegion, slot uint16) (early bool) {
 	for _, from := range w.r {
 		if r.joins && from.n < r.n {

@@ -90,7 +90,7 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 // lateKeys are keys that a region has when it joins, beside the 12 that others have.
 const lateKeys = 4
 
-// alone lets a region that is no member yet count something that no other region has.
+// alone lets a region that is not yet a member count a key that no other region has.
 func (w *testRegions) alone(r *testRegion) {
 	key := fmt.Sprint("k", 12+w.rnd.IntN(lateKeys))
 	switch n := w.rnd.IntN(10); {

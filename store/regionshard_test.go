@@ -235,7 +235,7 @@ func TestShardTakes(t *testing.T) {
 		t.Errorf("a follower has taken up to %d and not %d, %v", after, before, err)
 	}
 
-	// What nobody will commit, and then what brings nothing.
+	// First an operation that nobody will commit, then an answer that brings nothing.
 	cincr(w.other, keys[2], "b", 10)
 	r := ranges[2]
 	pull := Pull{By: 0, Group: 77, Incarnation: w.other.Meta().Incarnation, Partition: r.Source.Partition,

@@ -9,8 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// TestUnheard: what another region does not take is given up beyond the backlog, and who asks then
-// needs the state; or nothing is, writes are refused meanwhile, and taken again once it has.
+// TestUnheard: entries that another region does not take are given up beyond the backlog, and a later
+// reader needs the state; or none is given up, and writes are refused until the region has taken them.
 func TestUnheard(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		t.Run(fmt.Sprint(refuse), func(t *testing.T) {
@@ -125,9 +125,9 @@ func TestUnread(t *testing.T) {
 	expect(ErrRemoved)
 }
 
-// TestLeave: a region that is to be removed refuses what clients write, also what had begun before,
-// and neither reads nor what another region did; and says where its logs ended then, until it
-// leaves no more.
+// TestLeave: a region that leaves refuses writes of clients, also those that had begun before, but
+// neither reads nor operations of other regions. It says where its logs ended then, until it no
+// longer leaves.
 func TestLeave(t *testing.T) {
 	s := testStore(t, func(*Options) {})
 	must(t, s.SetRegions(RegionSet{Group: 77,

@@ -253,7 +253,7 @@ func TestStateKeepsLog(t *testing.T) {
 }
 
 // TestStateOfForgottenTwin: a state has the id of an operation whose counter was deleted and forgotten
-// before anyone else knew of it. Who has applied it, too, takes it back all the same.
+// before anyone else knew of it. A region that has also applied it takes it back all the same.
 func TestStateOfForgottenTwin(t *testing.T) {
 	w := newTestRegionsWith(t, 1, false, 1, 1)
 	a, b := w.r[0], w.r[1]

@@ -86,7 +86,7 @@ func (w *manyTwins) isLate(when string, r *testRegion) (owed int) {
 	return owed
 }
 
-// paysInTurns checks that each batch of the loser took back no more than it may of what was owed.
+// paysInTurns checks that each batch of the loser took back no more of its debt than it may.
 func (w *manyTwins) paysInTurns() {
 	w.t.Helper()
 	all := 0

@@ -266,8 +266,8 @@ func TestCutBatch(t *testing.T) {
 	}
 }
 
-// TestRefusalOfUncommitted: an operation is refused for another one whose commit fails. It must not
-// be told so: with what it was refused for gone, it may be carried out (G3).
+// TestRefusalOfUncommitted: an operation is refused because of another one whose commit fails. Its
+// client must not learn of the refusal: the reason is gone, so it may be carried out (G3).
 func TestRefusalOfUncommitted(t *testing.T) {
 	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())
@@ -363,8 +363,8 @@ func TestCutNeedsNoCommit(t *testing.T) {
 }
 
 // TestCutNeedsNoFlushAll: a FLUSHALL waits for a commit that cannot be before another replica has
-// the files of a cut; the cut does not wait for it. What the FLUSHALL is to delete stays on disk, also when a
-// checkpoint comes between, and is there when the FLUSHALL is taken back.
+// the files of a cut; the cut does not wait for it. The deleted keys stay on disk, also when a
+// checkpoint comes between, and are there when the FLUSHALL is taken back.
 func TestCutNeedsNoFlushAll(t *testing.T) {
 	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())

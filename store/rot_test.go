@@ -256,7 +256,7 @@ func names(text string, d rot) bool {
 	return false
 }
 
-// compareRotten compares all of the history. What cannot be read may be
+// compareRotten compares all of the history. An unreadable key may be
 // answered with an error.
 func (r *crashRun) compareRotten(s *Store) (string, error) {
 	outcome := "nothing lost"

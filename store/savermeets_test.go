@@ -55,8 +55,8 @@ func eraOf(s *Store, era uint64) RegionSet {
 }
 
 // TestRebuildMeetsSaving: a node that was deposed saves what it has decided in one partition, and
-// waits for the commit. What others have decided arrives in another partition, or deletes
-// everything: it is not kept waiting, although the commit may be behind it.
+// waits for the commit. Entries of other nodes arrive in another partition, or delete
+// everything: they are not kept waiting, although the commit may be behind them.
 func TestRebuildMeetsSaving(t *testing.T) {
 	saves := map[string]func(s *Store, p *partition) error{
 		"a checkpoint":    func(s *Store, p *partition) error { return s.checkpoint(p, true) },

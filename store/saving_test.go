@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestLargest: of what has come together the largest shares go, and no more of them
+// TestLargest: the largest of the gathered shares go, and no more of them
 // than must.
 func TestLargest(t *testing.T) {
 	const none = math.MaxUint64

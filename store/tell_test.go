@@ -28,7 +28,7 @@ func (w *testRegions) pulls() (qs []Pull) {
 	return qs
 }
 
-// pullAll lets the second region ask for what it says, and checks the answers. Some are lost.
+// pullAll lets the second region send its pulls, and checks the answers. Some are lost.
 func (w *testRegions) pullAll(qs []Pull, most int, lost func(i int) bool) (told int) {
 	w.t.Helper()
 	all, behind := w.r[0].s.PullAll(qs, most, most%2 == 0)
@@ -170,7 +170,7 @@ func TestPullAllOneBehind(t *testing.T) {
 			t.Fatalf("k%d = %d", i, v)
 		}
 	}
-	// What it acknowledged is gone. It says so if it is asked for, and the others go on.
+	// The acknowledged entries are gone. It says so if it is asked for them, and the others go on.
 	must(t, a.s.Snapshot())
 	w.pullAll(w.pulls(), 1000, never)
 	for range 20 { // new files

@@ -316,9 +316,9 @@ func TestShorterWindowKeepsRuns(t *testing.T) {
 	}
 }
 
-// TestDirectoryStopsGrowing applies the same load again and again. What has expired
-// leaves the disk, so that the directory is not much larger after many rounds than after
-// two.
+// TestDirectoryStopsGrowing applies the same load again and again. Expired records and
+// counters leave the disk, so that the directory is not much larger after many rounds than
+// after two.
 func TestDirectoryStopsGrowing(t *testing.T) {
 	const rounds, ops, keys = 12, 5000, 1000
 	fs, clock := vfs.NewMem(), newFakeClock()

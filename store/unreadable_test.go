@@ -250,7 +250,7 @@ func TestUnreadableOnAFollower(t *testing.T) {
 }
 
 // TestUnreadableWhileSaved: an object becomes unreadable while a checkpoint is under way that has
-// captured it. What that leaves is never taken for the object.
+// captured it. The remains on disk are never taken for the object.
 func TestUnreadableWhileSaved(t *testing.T) {
 	fs := vfs.NewMem()
 	var saved atomic.Pointer[partition] // Pebble reads files in its own goroutines

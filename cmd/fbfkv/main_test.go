@@ -19,7 +19,7 @@ import (
 	"github.com/fbfkv/fbfkv/server"
 )
 
-// longEnough is how long a test waits for what has to happen. It only ends a test that
+// longEnough is how long a test waits for an event that must come. It only ends a test that
 // hangs: no machine is too slow for it.
 const longEnough = time.Minute
 

@@ -51,7 +51,7 @@ func (p *process) admin(t *testing.T, password string, words ...string) string {
 }
 
 // TestTwoRegions: two servers become regions, read each other as a user of one permission, go on
-// so after a restart, and one that is read by those who may do all does not start where others can reach it.
+// so after a restart. A region whose readers may do everything does not start where others can reach it.
 func TestTwoRegions(t *testing.T) {
 	tmp := t.TempDir()
 	settings := func(name string) []string {

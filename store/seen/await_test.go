@@ -89,7 +89,7 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// TestAwaitedRunsStayFew: during a day in which another region is not heard of, with a run
+// TestAwaitedRunsStayFew: during a day in which another region does not answer, with a run
 // every second, runs beyond the remembering time become larger ones, so that their number
 // stays small; those within it are merged as ever. Once it has all of it they go.
 func TestAwaitedRunsStayFew(t *testing.T) {

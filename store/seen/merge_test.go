@@ -12,7 +12,7 @@ import (
 )
 
 // sliceSource yields entries from memory, some at a time, and then fails if it is to.
-// What it has yielded is overwritten by the next call, as a file's entries are.
+// The next call overwrites the yielded entries, as a file does.
 type sliceSource struct {
 	rest  []persistence.RunEntry
 	some  int

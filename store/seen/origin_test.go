@@ -227,8 +227,8 @@ func TestSupersedeAcrossTables(t *testing.T) {
 	}
 }
 
-// TestSearchFails: a search that cannot read all runs has found nothing, for what it could
-// not read may be newer.
+// TestSearchFails: a search that cannot read all runs has found nothing, for the unread
+// ones may have a newer record.
 func TestSearchFails(t *testing.T) {
 	fs := vfs.NewMem()
 	o := newOwner(t, fs, "data")

@@ -15,7 +15,7 @@
 //	recorder   latencies, in total and over time  (record.go)
 //	verify     counters against acknowledgements  (verify.go)
 //
-// Latencies are those of operations, from the moment at which the operation was handed to the system to
+// The latency of an operation runs from the moment at which it was handed to the system to
 // the moment at which its reply was read; with a rate (an open loop), from the moment at which it was
 // due, so that a server that stalls is charged for every operation that it kept waiting.
 package main

@@ -168,7 +168,7 @@ func (l *epollLoop) write(c *conn, b []byte) error {
 	return nil
 }
 
-// feed gives idle connections what has become due, and sets the timer for what is due next.
+// feed gives idle connections the operations that have become due, and sets the timer for the next one.
 func (l *epollLoop) feed(now int64) error {
 	for n := len(l.idle); n > 0; n-- {
 		c := l.idle[len(l.idle)-1]

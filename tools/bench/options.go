@@ -39,7 +39,7 @@ type again struct {
 	count int64 // per connection; 0 for none
 }
 
-// defaultOptions are those of the command line.
+// defaultOptions are the options of a command line without flags.
 func defaultOptions() options {
 	return options{
 		Workload: "cincrby", Connections: 50, Pipeline: 1, Keys: "uniform:10000", KeyPrefix: "bench:",

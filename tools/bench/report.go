@@ -118,7 +118,7 @@ func (r *Result) errorReplies() (n int64) {
 }
 
 // Err says why the run is no success although it came to its end, or returns nil: the server only refused, or counts
-// wrongly, or refused what was to be verified.
+// wrongly, or refused operations whose effect should be verified.
 func (r *Result) Err() error {
 	n := r.errorReplies()
 	switch v := r.Verified; {

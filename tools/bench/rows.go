@@ -19,12 +19,12 @@ type row struct {
 	atMost bool // the goal is an upper bound
 	slow   bool // only if it is asked for: it fills a server for minutes
 
-	// measure is for what is no ratio of two loads. One that is shared by several rows
-	// measures those that are wanted together.
+	// measure is for a row that is not a ratio of two loads. If several rows share it, it
+	// measures the wanted ones together.
 	measure *special
 }
 
-// load is what is sent to a server. Its zero values are those of most rows.
+// load is what is sent to a server. Most rows have its zero values.
 type load struct {
 	server   string // redis, or "" for fbfkv
 	workload string

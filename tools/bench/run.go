@@ -60,7 +60,7 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// newRun makes everything ready that is not measured. If the run is to be verified,
+// newRun makes everything ready that is not measured. For a run with verification
 // it also returns the counters as they are.
 func newRun(ctx context.Context, o *options) (*run, []int64, error) {
 	f, err := o.frame(ctx)

@@ -22,7 +22,7 @@ type counterServer struct {
 	values map[string]int64
 	seen   map[string]bool
 	calls  int64
-	// apply is how often the n-th increment that is no duplicate counts.
+	// apply is how often the n-th increment counts, duplicates left out.
 	apply func(n int64) int64
 	// reply may replace the reply to the n-th increment; "" closes the connection.
 	reply func(n int64, usual string) string

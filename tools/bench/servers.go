@@ -78,8 +78,8 @@ func (m *measured) tls(where string) []string {
 		"--tls-ca-cert-file", cert}
 }
 
-// close ends the servers and removes what they wrote. What is left behind for want of
-// a right to remove it is not worth an error.
+// close ends the servers and removes what they wrote. Files that it may not remove
+// are not worth an error.
 func (m *measured) close() {
 	for _, p := range m.servers {
 		_ = p.Close()
@@ -89,7 +89,7 @@ func (m *measured) close() {
 	}
 }
 
-// measure sends one load, while the other servers stand still.
+// measure sends one load, while the other servers are stopped.
 func (m *measured) measure(ctx context.Context, l load) *Result {
 	own := m.servers[l.where()]
 	for _, p := range m.servers {

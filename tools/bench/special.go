@@ -77,7 +77,7 @@ func (t *table) duplicates(ctx context.Context, rows []*row) {
 	var fresh []*Result
 	streams := make([][]*Result, len(rows))
 	for round := range t.rounds {
-		// Sent once more the same would be duplicates. The streams are of what was sent last.
+		// Sent once more the same would be duplicates. The streams repeat the operations sent last.
 		fresh = append(fresh, takeQuiet(ctx, &t.quiet, func() *Result {
 			base.Seed = rand.Uint64()>>1 | 1
 			return process.Must(runClean(ctx, base))

@@ -12,7 +12,7 @@ import (
 )
 
 // quiet takes measurements again during which the hypervisor gave much of this machine's processor time
-// to others ("steal" in /proc/stat). What such a measurement says is how busy others were: two servers in
+// to others ("steal" in /proc/stat). Such a measurement says how busy others were: two servers in
 // turn do not get the same processors, and a thread that is stopped in the middle of its work holds up
 // all that wait for it.
 type quiet struct {

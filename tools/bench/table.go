@@ -124,7 +124,7 @@ func (t *table) finish() error {
 	return err
 }
 
-// options are those of one measurement.
+// options returns the options of one measurement.
 func (t *table) options(p *process.Process, l load) options {
 	o := defaultOptions()
 	o.Target.URL = p.Address

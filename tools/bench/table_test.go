@@ -75,8 +75,8 @@ func TestRowsChosen(t *testing.T) {
 	}
 }
 
-// TestTable measures rows of every kind with servers of its own, and leaves nothing
-// behind but the files that are asked for.
+// TestTable measures rows of every kind with servers of its own, and leaves only
+// the files that were asked for.
 func TestTable(t *testing.T) {
 	needs(t, "redis-server", "redis-benchmark")
 	tmp, out := t.TempDir(), t.TempDir()

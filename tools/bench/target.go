@@ -37,9 +37,9 @@ func (t *Target) resolve() (err error) {
 // silence is done once the client library is told to log nothing.
 var silence sync.Once
 
-// client returns a client for what is asked before and after the load.
+// client returns a client for questions before and after the load.
 func (t *Target) client() *redis.Client {
-	// What it would log, each failed dial, is also in the errors that it returns.
+	// It would log each failed dial, which is also in the errors that it returns.
 	silence.Do(logging.Disable)
 	own := *t.Options
 	return redis.NewClient(&own)

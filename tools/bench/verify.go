@@ -57,7 +57,7 @@ func readCounters(ctx context.Context, o *options) ([]int64, error) {
 	return all, nil
 }
 
-// verify reads the counters again and compares how far each went with what was acknowledged.
+// verify reads the counters again and compares how far each went with the acknowledged operations.
 func verify(ctx context.Context, o *options, before []int64, w *worker) (*Verification, error) {
 	after, err := readCounters(ctx, o)
 	if err != nil {

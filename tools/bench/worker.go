@@ -33,7 +33,7 @@ func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
 func (w *worker) unixMs(now int64) uint64 { return uint64(w.started + now/1e6) }
 
-// settled notes the reply to an operation; text is that of an error reply.
+// settled notes the reply to an operation; text is an error reply's.
 func (w *worker) settled(s slot, text []byte) {
 	if s&duplicate != 0 {
 		w.tally.duplicates++

@@ -1,4 +1,4 @@
-// Command failover measures what clients see when a leader dies, hands over or stands still, beside Redis.
+// Command failover measures what clients see when a leader dies, hands over or freezes, beside Redis.
 //
 //	make build && go -C tools run ./failover -plot ../docs/performance/failover.svg
 //	make build && go -C tools run ./failover -clusters -deaths 5 -run 'killed|still' -plot ../docs/paper/fig14-lost.svg
@@ -83,7 +83,7 @@ type subject struct {
 // fault is one way in which a leader goes.
 type fault struct {
 	name string
-	down bool // behind it the leader is to be started again
+	down bool // the leader must be started again afterwards
 	make func(ctx context.Context, s *servers, g group)
 }
 
@@ -159,7 +159,7 @@ func (o *options) try(ctx context.Context, kinds []fault, of subject) (t trial) 
 	return t
 }
 
-// fault has one fault, and awaits that clients are served again before what is down is started.
+// fault has one fault, and starts nodes that are down only after clients are served again.
 func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fault, kind int) {
 	s.settled(ctx)
 	process.Sleep(ctx, quietTime)
@@ -179,8 +179,8 @@ func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fa
 	}
 }
 
-// sort adds each operation to those of the last fault that began before it was answered, or a second after: what
-// was acknowledged just before a leader died may be lost with it.
+// sort counts each operation under the last fault that began before it was answered, or a second after:
+// an operation that was acknowledged just before a leader died may be lost with it.
 func (t *trial) sort() {
 	n := 0
 	for _, a := range t.answers {

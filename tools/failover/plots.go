@@ -48,13 +48,13 @@ func (t *trial) all(name string) string {
 	return fmt.Sprintf("| all | %s | %d | | | %d | %d | %d | %d |\n", name, len(t.faults), s.acknowledged, s.again, s.lost, s.twice)
 }
 
-// errorsAt is by how much the counters were wrong, % of what was acknowledged until then.
+// errorsAt is by how much the counters were wrong, % of the operations acknowledged until then.
 type errorsAt struct{ second, twice, lost, sum float64 }
 
 // errorStep is the time between two points of a plot.
 const errorStep = 0.25
 
-// errors are the counters' errors over time. What becomes of an operation belongs to when it was acknowledged.
+// errors returns the counters' errors over time. An operation counts at the time of its acknowledgement.
 func (t *trial) errors() (points []errorsAt) {
 	var acknowledged, twice, lost float64
 	next := errorStep

@@ -57,7 +57,7 @@ func meetSeeds(some []mutant, dir string, budget time.Duration) error {
 	return nil
 }
 
-// scenarios are those of the simulator that run a mutant's code.
+// scenarios returns the simulator's scenarios that run a mutant's code.
 func (m mutant) scenarios() string {
 	switch {
 	case strings.HasPrefix(m.file, "regions/"), strings.HasPrefix(m.file, "store/region"),

@@ -7,8 +7,8 @@ const (
 	continueSignal = syscall.SIGCONT
 )
 
-// childAttributes put a server into a process group of its own, with what it
-// forks, and end it with the thread that started it, so that it does not outlive
+// childAttributes put a server and its children into a process group of their own,
+// and end it with the thread that started it, so that it does not outlive
 // this program.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -4,7 +4,7 @@ package process
 
 import "syscall"
 
-// Elsewhere nobody is stopped, and servers that wait take part of what is measured.
+// Elsewhere nobody is stopped, and servers that wait take processor time from the measured one.
 const stopSignal, continueSignal = syscall.Signal(0), syscall.Signal(0)
 
 func childAttributes() *syscall.SysProcAttr { return nil }

@@ -95,7 +95,7 @@ func (p *Process) Run(ctx context.Context) error {
 	defer log.Close()
 	p.cmd = exec.Command(p.binary, p.args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// What ends this program must not leave servers behind.
+	// No server must outlive this program, however it ends.
 	p.cmd.SysProcAttr = childAttributes()
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)
@@ -191,7 +191,7 @@ func (p *Process) Close() error {
 // PID is the process' id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Find says that a program that is to be measured is not there, before anything begins.
+// Find says, before anything begins, that a program to measure is missing.
 func Find(flag, binary string) error {
 	if _, err := exec.LookPath(binary); err != nil {
 		return fmt.Errorf("%s: %w (make build makes fbfkv)", flag, err)

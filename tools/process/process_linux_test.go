@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPause stops a server with what it forked, and lets it go on; Close ends all of them.
+// TestPause stops a server with its children, and lets it go on; Close ends all of them.
 func TestPause(t *testing.T) {
 	p := &Process{Name: "sleeper", dir: t.TempDir(), ended: make(chan error, 1),
 		cmd: exec.Command("sh", "-c", "sleep 100 & wait")}

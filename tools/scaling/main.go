@@ -64,7 +64,7 @@ func main() {
 	process.Main(o.run)
 }
 
-// A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
+// A node that waits for its next slice is late with its heartbeats: it must not count as dead. A measurement
 // in which a leader is lost nevertheless is taken again, so often in all.
 const (
 	nodeTimeout = "10000" // ms

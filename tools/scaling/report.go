@@ -20,7 +20,7 @@ func of(rounds []measured, figure func(measured) float64) (values []float64) {
 	return values
 }
 
-// median is that of sorted values.
+// median returns the median of sorted values.
 func median(sorted []float64) float64 {
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2

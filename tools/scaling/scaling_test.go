@@ -19,8 +19,8 @@ func TestParseLayouts(t *testing.T) {
 	}
 }
 
-// TestReport: a ratio is that of the medians, its spread that of rounds, and shards of some nodes are compared with one of
-// as many.
+// TestReport: a ratio is taken of the medians, its spread of single rounds, and shards are compared with one shard of as
+// many nodes.
 func TestReport(t *testing.T) {
 	layouts := []layout{{1, 1}, {1, 3}, {3, 3}}
 	rounds := make([][]measured, 3)

@@ -64,7 +64,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestAnnouncements: memory is taken for what has come, not for what was announced.
+// TestAnnouncements: memory grows with the bytes that have come, not with the announced length.
 func TestAnnouncements(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -10,7 +10,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-// TestWatch: patience begins anew with each move, and ends with what is left.
+// TestWatch: patience begins anew with each move. When it ends, the error of the last look is returned.
 func TestWatch(t *testing.T) {
 	left, broken := errors.New("left"), errors.New("broken")
 	for name, tt := range map[string]struct {

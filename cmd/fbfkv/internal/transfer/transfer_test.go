@@ -16,7 +16,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-// TestExpiredOnTheWay: a key whose time is up when its page is to be written is not, and
+// TestExpiredOnTheWay: a key that expires before its page is written is left out, and
 // nothing else of the page needs the server here.
 func TestExpiredOnTheWay(t *testing.T) {
 	var out bytes.Buffer
