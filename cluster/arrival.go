@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/store"
@@ -137,7 +138,7 @@ func (m *Mover) dial(ctx context.Context, to Member) (*wire.Caller, error) {
 // askMove asks one of the verbs of moves.
 func askMove(c *wire.Caller, verb string, q moveAsk, within time.Duration) (a moveAnswer, b []byte,
 	err error) {
-	b, err = c.Do(wire.Ask{Verb: verb, Ask: q, Answer: &a, Limit: maxMessage, Within: within})
+	b, err = c.Do(wire.Ask{Verb: verb, Ask: q, Answer: &a, Limit: raftmsg.MaxRequest, Within: within})
 	return a, b, err
 }
 

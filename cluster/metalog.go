@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -43,13 +44,14 @@ func openMetaLog(s *Stable, failed func(error)) (*metaLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, d := &metaLog{s: s, failed: failed, size: len(b)}, decoder{b: b}
-	for !d.bad && len(d.b) > 0 {
-		e := d.entry()
-		d.bad = d.bad || len(l.entries) > 0 && e.Index != l.entries[len(l.entries)-1].Index+1
-		l.entries = append(l.entries, e)
+	entries, err := raftmsg.DecodeEntries(b)
+	l := &metaLog{s: s, failed: failed, entries: entries, size: len(b)}
+	for i, e := range entries {
+		if i > 0 && e.Index != entries[i-1].Index+1 {
+			err = raftmsg.ErrMalformed
+		}
 	}
-	if d.bad {
+	if err != nil {
 		return nil, fmt.Errorf("%w: the log of the meta group", persistence.ErrCorrupt)
 	}
 	if contradicts, err := l.contradicts(); err != nil || !contradicts {
@@ -142,7 +144,7 @@ func (l *metaLog) DeleteRange(lo, hi uint64) error {
 	if hi < l.entries[n-1].Index {
 		next := l.entries
 		for size := l.size; next[0].Index < hi && size > metaLogKeeps; next = next[1:] {
-			size -= entryBytes(next[0])
+			size -= len(raftmsg.EncodeEntries(next[0]))
 		}
 		if len(next) == n {
 			return nil // no fsync for nothing
@@ -157,28 +159,18 @@ func (l *metaLog) DeleteRange(lo, hi uint64) error {
 	return err
 }
 
-// entryBytes returns how many bytes an entry takes.
-func entryBytes(log *raft.Log) int {
-	var e encoder
-	e.entry(log)
-	return len(e.b)
-}
-
 // set makes entries the present ones. When Raft cannot store entries in the place of those that it
 // has deleted, it goes on as if it still had these, and takes what follows them from another
 // leader: a gap.
 func (l *metaLog) set(entries []*raft.Log) error {
-	var e encoder
-	for _, log := range entries {
-		e.entry(log)
-	}
-	if err := l.s.Set([]byte(metaLogValue), e.b); err != nil {
+	b := raftmsg.EncodeEntries(entries...)
+	if err := l.s.Set([]byte(metaLogValue), b); err != nil {
 		if l.cut || !errors.Is(err, persistence.ErrBadOptions) {
 			l.failed(err)
 		}
 		return err
 	}
-	l.entries, l.size = entries, len(e.b)
+	l.entries, l.size = entries, len(b)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
@@ -359,6 +360,9 @@ func (n *Net) logRefusal(address net.Addr, from identity, err error) {
 	who, _, _ := net.SplitHostPort(address.String())
 	if from != (identity{}) {
 		who = from.String()
+	}
+	if errors.Is(err, raftmsg.ErrMalformed) {
+		err = &refusal{cause: err.Error()}
 	}
 	if refused := (*refusal)(nil); errors.As(err, &refused) && n.refused.isNew(who, err.Error()) {
 		n.o.Log.Warn("a connection to the cluster port is refused", "from", address.String(), "node",

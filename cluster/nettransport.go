@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 )
 
 // Limits of Raft's connections.
@@ -212,7 +214,7 @@ func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress,
 	to, timeout := peer{id, address}, t.shorten(request)
 	for {
 		err := t.call(to, request, into, nil, timeout)
-		if err == nil || saysNothing(request) || errors.As(err, new(remoteError)) ||
+		if err == nil || saysNothing(request) || errors.As(err, new(raftmsg.RemoteError)) ||
 			!t.awaitAnswer(to, request.Term) {
 			return err
 		}
@@ -257,14 +259,14 @@ func (t *Transport) HandOver() { t.impatient.set(time.Now().Add(3 * t.timeout)) 
 func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
 	size := 0
 	for i, e := range request.Entries {
-		more := entrySize + len(e.Data) + len(e.Extensions)
-		if size+more > maxEntries && i > 0 {
+		more := raftmsg.EntrySize + len(e.Data) + len(e.Extensions)
+		if size+more > raftmsg.MaxEntries && i > 0 {
 			request.Entries = request.Entries[:i]
 			break
 		}
 		size += more
 	}
-	return t.timeout * time.Duration(1+size/maxEntries)
+	return t.timeout * time.Duration(1+size/raftmsg.MaxEntries)
 }
 
 // answered notes that a peer has answered a request that was sent at this time or later.
@@ -315,7 +317,7 @@ func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time
 		if a, ok := request.(*raft.AppendEntriesRequest); ok && err == nil {
 			t.answered(c, sent, a, into.(*raft.AppendEntriesResponse))
 		}
-		remote := remoteError("")
+		remote := raftmsg.RemoteError("")
 		if answered := err == nil || errors.As(err, &remote); answered && data == nil {
 			t.keep(c)
 			return err
@@ -388,7 +390,7 @@ func (t *Transport) keep(c *raftConn) {
 
 // send writes a request, and the bytes of a snapshot.
 func (c *raftConn) send(request any, data io.Reader) error {
-	b, err := encodeRequest(c.buf, request)
+	b, err := raftmsg.EncodeRequest(c.buf, request)
 	if err != nil {
 		return err
 	}
@@ -403,11 +405,11 @@ func (c *raftConn) send(request any, data io.Reader) error {
 
 // receive reads the answer.
 func (c *raftConn) receive(into any) error {
-	kind, body, err := readMessage(c.r, maxResponse, func() {})
+	kind, body, err := raftmsg.Read(c.r, raftmsg.MaxResponse, func() {})
 	if err != nil {
 		return err
 	}
-	return decodeResponse(kind, body, into)
+	return raftmsg.DecodeResponse(kind, body, into)
 }
 
 // serve answers a peer's requests.
@@ -423,7 +425,7 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 			err = t.settled()
 		}
 		if err == nil {
-			out, err = encodeResponse(out, answer)
+			out, err = raftmsg.EncodeResponse(out, answer)
 		}
 		if err == nil {
 			_ = c.SetWriteDeadline(time.Now().Add(messageTimeout))
@@ -439,18 +441,18 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 // next reads a request and has Raft answer it.
 func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raft.RPCResponse, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
-	kind, body, err := readMessage(r, maxMessage, func() {
+	kind, body, err := raftmsg.Read(r, raftmsg.MaxRequest, func() {
 		_ = c.SetReadDeadline(time.Now().Add(messageTimeout))
 	})
 	if err != nil {
 		return answer, err
 	}
-	request, err := decodeRequest(kind, body)
+	request, err := raftmsg.DecodeRequest(kind, body)
 	if err != nil {
 		return answer, err
 	}
 	if string(request.GetRPCHeader().ID) != from.Node {
-		return answer, errMessage
+		return answer, raftmsg.ErrMalformed
 	}
 	if refused := t.net.admits(from, t.kind); refused != nil {
 		return answer, refused

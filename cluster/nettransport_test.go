@@ -19,6 +19,21 @@ import (
 // testSecret is the secret of the clusters of tests.
 const testSecret = "sixteen bytes or more"
 
+// exampleHeader and the responses have every field set.
+var exampleHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1")),
+	Addr: []byte("127.0.0.1:7001")}
+
+func exampleResponses() []any {
+	return []any{
+		&raft.AppendEntriesResponse{RPCHeader: exampleHeader, Term: 1, LastLog: 2, Success: true,
+			NoRetryBackoff: true},
+		&raft.RequestVoteResponse{RPCHeader: exampleHeader, Term: 1, Granted: true},
+		&raft.RequestPreVoteResponse{RPCHeader: exampleHeader, Term: 1, Granted: true},
+		&raft.InstallSnapshotResponse{RPCHeader: exampleHeader, Term: 1, Success: true},
+		&raft.TimeoutNowResponse{RPCHeader: exampleHeader},
+	}
+}
+
 // testID returns an id made of one digit.
 func testID(digit string) string { return strings.Repeat(digit, 40) }
 

@@ -1,8 +1,21 @@
-package cluster
+// Package raftmsg has the bytes of Raft's messages and entries. It knows no connection and no file:
+// package cluster's Transport sends and receives the messages, each with EncodeRequest, Read,
+// DecodeRequest, EncodeResponse and DecodeResponse in turn, and its meta log is a file of entries.
+//
+// The dialer of a connection asks, the listener answers in order; each message is
+//
+//	length of the rest u32 | type u8 | body
+//
+// with big-endian numbers, and byte strings after their length, u32. A snapshot's bytes
+// follow its request. The library's own transport uses msgpack, whose lengths it believes
+// before it has the bytes: here lengths are believed as the bytes arrive, and a message that no node
+// sends is ErrMalformed.
+package raftmsg
 
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,14 +23,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Raft's messages on a connection of KindRaft. The dialer asks, the listener answers in
-// order; each is
-//
-//	length of the rest u32 | type u8 | body
-//
-// with big-endian numbers, and byte strings after their length, u32. A snapshot's bytes
-// follow its request. The library's own transport uses msgpack, whose lengths it believes
-// before it has the bytes.
+// The types of messages.
 const (
 	appendRequest byte = 1 + iota
 	voteRequest
@@ -30,18 +36,18 @@ const (
 
 // Limits of messages.
 const (
-	maxMessage  = 65 << 20 // bytes of a request: an entry of the largest size, and more
-	maxResponse = 4 << 10
+	MaxRequest  = 65 << 20              // bytes of a request: an entry of the largest size, and more
+	MaxResponse = 4 << 10               // bytes of a response
+	MaxEntries  = 1 << 20               // bytes of a message's entries together, unless one alone is longer
+	EntrySize   = 8 + 8 + 1 + 4 + 4 + 8 // of an entry without its data
 	maxText     = 1 << 10               // of an id, an address, an error
 	maxState    = 64 << 20              // bytes of a snapshot
-	maxEntries  = 1 << 20               // bytes of a message's entries together, unless one alone is longer
 	maxCount    = 1024                  // entries of a message: the library allows no more
 	maxServers  = 64 << 10              // bytes of a configuration
-	entrySize   = 8 + 8 + 1 + 4 + 4 + 8 // of an entry without its data
 )
 
-// errMessage is a message that no node of ours sends.
-var errMessage error = &refusal{cause: "it sends a malformed message of Raft"}
+// ErrMalformed is a message that no node of ours sends.
+var ErrMalformed = errors.New("it sends a malformed message of Raft")
 
 // encoder appends the fields of a message to b.
 type encoder struct{ b []byte }
@@ -96,8 +102,8 @@ func (e *encoder) finish(limit int) ([]byte, error) {
 // begin starts a message in the memory of b.
 func begin(b []byte, kind byte) *encoder { return &encoder{append(b[:0], 0, 0, 0, 0, kind)} }
 
-// encodeRequest returns a request as it is sent, in the memory of b if that suffices.
-func encodeRequest(b []byte, request any) ([]byte, error) {
+// EncodeRequest returns a request as it is sent, in the memory of b if that suffices.
+func EncodeRequest(b []byte, request any) ([]byte, error) {
 	var e *encoder
 	switch r := request.(type) {
 	case *raft.AppendEntriesRequest:
@@ -145,11 +151,11 @@ func encodeRequest(b []byte, request any) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("no message for %T", request)
 	}
-	return e.finish(maxMessage)
+	return e.finish(MaxRequest)
 }
 
-// encodeResponse returns the answer to a request as it is sent.
-func encodeResponse(b []byte, answer raft.RPCResponse) ([]byte, error) {
+// EncodeResponse returns the answer to a request as it is sent.
+func EncodeResponse(b []byte, answer raft.RPCResponse) ([]byte, error) {
 	e := begin(b, response)
 	switch r := answer.Response.(type) {
 	case *raft.AppendEntriesResponse:
@@ -182,7 +188,7 @@ func encodeResponse(b []byte, answer raft.RPCResponse) ([]byte, error) {
 		e = begin(e.b, failure)
 		e.bytes([]byte(text[:min(len(text), maxText)]))
 	}
-	return e.finish(maxResponse)
+	return e.finish(MaxResponse)
 }
 
 // decoder reads the fields of a message. What it returns shares the message's memory.
@@ -258,7 +264,7 @@ func (d *decoder) configuration(b []byte) {
 // entry reads an entry, of a type that a cluster of ours has.
 func (d *decoder) entry() *raft.Log {
 	l := &raft.Log{Index: d.u64(), Term: d.u64(), Type: raft.LogType(d.u8())}
-	l.Data, l.Extensions, l.AppendedAt = d.bytes(maxMessage), d.bytes(maxMessage), d.time()
+	l.Data, l.Extensions, l.AppendedAt = d.bytes(MaxRequest), d.bytes(MaxRequest), d.time()
 	switch l.Type {
 	case raft.LogCommand, raft.LogNoop, raft.LogBarrier:
 	case raft.LogConfiguration:
@@ -269,8 +275,28 @@ func (d *decoder) entry() *raft.Log {
 	return l
 }
 
-// decodeRequest reads a request. No byte may be left.
-func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err error) {
+// EncodeEntries returns entries, one behind the other.
+func EncodeEntries(entries ...*raft.Log) []byte {
+	var e encoder
+	for _, l := range entries {
+		e.entry(l)
+	}
+	return e.b
+}
+
+// DecodeEntries reads what EncodeEntries returned.
+func DecodeEntries(b []byte) (entries []*raft.Log, err error) {
+	for d := (decoder{b: b}); len(d.b) > 0; {
+		entries = append(entries, d.entry())
+		if d.bad {
+			return nil, ErrMalformed
+		}
+	}
+	return entries, nil
+}
+
+// DecodeRequest reads a request. No byte may be left.
+func DecodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err error) {
 	d := decoder{b: body}
 	switch h := d.header(); kind {
 	case appendRequest:
@@ -291,7 +317,7 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()),
 			Term:   d.u64(),
 			Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
-			Configuration: d.bytes(maxMessage), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
+			Configuration: d.bytes(MaxRequest), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
 		d.configuration(r.Configuration)
 		d.bad = d.bad || r.Size < 0 || r.Size > maxState || r.SnapshotVersion != raft.SnapshotVersionMax
 		request = r
@@ -301,21 +327,21 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 		d.bad = true
 	}
 	if d.bad || len(d.b) > 0 {
-		return nil, errMessage
+		return nil, ErrMalformed
 	}
 	return request, nil
 }
 
-// decodeResponse reads the answer to a request into one of the library's responses. An error that
-// the peer answered is returned as an error other than errMessage.
-func decodeResponse(kind byte, body []byte, into any) (err error) {
+// DecodeResponse reads the answer to a request into one of the library's responses. An error that
+// the peer answered is returned as an error other than ErrMalformed.
+func DecodeResponse(kind byte, body []byte, into any) (err error) {
 	d := decoder{b: body}
 	if kind == failure {
 		text := d.bytes(maxText)
 		if d.bad || len(d.b) > 0 {
-			return errMessage
+			return ErrMalformed
 		}
-		return remoteError(text)
+		return RemoteError(text)
 	}
 	switch h := d.header(); r := into.(type) {
 	case *raft.AppendEntriesResponse:
@@ -333,20 +359,20 @@ func decodeResponse(kind byte, body []byte, into any) (err error) {
 		return fmt.Errorf("no message for %T", into)
 	}
 	if d.bad || len(d.b) > 0 || kind != response {
-		return errMessage
+		return ErrMalformed
 	}
 	return nil
 }
 
-// remoteError is what the Raft of another node says of a request. The connection is fine.
-type remoteError string
+// RemoteError is what the Raft of another node says of a request. The connection is fine.
+type RemoteError string
 
 // Error returns the other node's text.
-func (e remoteError) Error() string { return string(e) }
+func (e RemoteError) Error() string { return string(e) }
 
-// readMessage reads a message of at most limit bytes, into memory that grows with what
+// Read reads a message of at most limit bytes, into memory that grows with what
 // has arrived. begun is called once its length is known.
-func readMessage(r *bufio.Reader, limit int, begun func()) (kind byte, body []byte, err error) {
+func Read(r *bufio.Reader, limit int, begun func()) (kind byte, body []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
@@ -354,7 +380,7 @@ func readMessage(r *bufio.Reader, limit int, begun func()) (kind byte, body []by
 	begun()
 	size := int(binary.BigEndian.Uint32(head[:4]))
 	if size < 1 || size > limit {
-		return 0, nil, errMessage
+		return 0, nil, ErrMalformed
 	}
 	size--
 	const step = 1 << 20

@@ -1,11 +1,10 @@
-package cluster
+package raftmsg
 
 import (
 	"bufio"
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"reflect"
 	"runtime"
 	"slices"
@@ -17,7 +16,7 @@ import (
 )
 
 // exampleHeader and the examples have every field set.
-var exampleHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1")),
+var exampleHeader = raft.RPCHeader{ProtocolVersion: 3, ID: []byte("id"),
 	Addr: []byte("127.0.0.1:7001")}
 
 func exampleRequests() []any {
@@ -56,15 +55,15 @@ func exampleResponses() []any {
 // TestMessages sends every field of every message, and every prefix of each message.
 func TestMessages(t *testing.T) {
 	for _, want := range exampleRequests() {
-		sent, err := encodeRequest(nil, want)
+		sent, err := EncodeRequest(nil, want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		kind, body, err := readMessage(bufio.NewReader(bytes.NewReader(sent)), maxMessage, func() {})
+		kind, body, err := Read(bufio.NewReader(bytes.NewReader(sent)), MaxRequest, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decodeRequest(kind, body); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := DecodeRequest(kind, body); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("sent %+v, got %+v: %v", want, got, err)
 		}
 		entries := [][]byte{nil} // a request that ends between two entries is whole
@@ -72,47 +71,47 @@ func TestMessages(t *testing.T) {
 			for i := range r.Entries {
 				shorter := *r
 				shorter.Entries = r.Entries[:i]
-				b, _ := encodeRequest(nil, &shorter)
+				b, _ := EncodeRequest(nil, &shorter)
 				entries = append(entries, b[5:])
 			}
 		}
 		for n := range body {
 			whole := slices.ContainsFunc(entries, func(b []byte) bool { return b != nil && len(b) == n })
-			if got, err := decodeRequest(kind, body[:n]); (err == nil) != whole {
+			if got, err := DecodeRequest(kind, body[:n]); (err == nil) != whole {
 				t.Errorf("%d of %d bytes of %T: %+v", n, len(body), want, got)
 			}
 		}
-		if _, err := decodeRequest(kind, append(slices.Clone(body), 0)); err == nil {
+		if _, err := DecodeRequest(kind, append(slices.Clone(body), 0)); err == nil {
 			t.Errorf("a byte more than %T", want)
 		}
 		for n := range sent {
-			if _, _, err := readMessage(bufio.NewReader(bytes.NewReader(sent[:n])), maxMessage,
+			if _, _, err := Read(bufio.NewReader(bytes.NewReader(sent[:n])), MaxRequest,
 				func() {}); err == nil {
 				t.Errorf("%d of %d bytes of %T", n, len(sent), want)
 			}
 		}
 	}
 	for _, want := range exampleResponses() {
-		sent, err := encodeResponse(nil, raft.RPCResponse{Response: want})
+		sent, err := EncodeResponse(nil, raft.RPCResponse{Response: want})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reflect.New(reflect.TypeOf(want).Elem()).Interface()
-		if err := decodeResponse(sent[4], sent[5:], got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := DecodeResponse(sent[4], sent[5:], got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("sent %+v, got %+v: %v", want, got, err)
 		}
 		for n := range sent[5:] {
-			if err := decodeResponse(sent[4], sent[5:5+n], got); err == nil {
+			if err := DecodeResponse(sent[4], sent[5:5+n], got); err == nil {
 				t.Errorf("%d bytes of %T", n, want)
 			}
 		}
-		sent, err = encodeResponse(nil,
+		sent, err = EncodeResponse(nil,
 			raft.RPCResponse{Response: want, Error: errors.New(strings.Repeat("no", maxText))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		remote := remoteError("")
-		if err := decodeResponse(sent[4], sent[5:], got); !errors.As(err, &remote) ||
+		remote := RemoteError("")
+		if err := DecodeResponse(sent[4], sent[5:], got); !errors.As(err, &remote) ||
 			!strings.HasPrefix(string(remote), "nono") {
 			t.Errorf("an error comes back as %v", err)
 		}
@@ -140,35 +139,35 @@ func TestMessagesAreBounded(t *testing.T) {
 		"a snapshot of old": &raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
 			Configuration: raft.EncodeConfiguration(raft.Configuration{})},
 	} {
-		b, err := encodeRequest(nil, request)
+		b, err := EncodeRequest(nil, request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decodeRequest(b[4], b[5:]); err != errMessage {
+		if _, err := DecodeRequest(b[4], b[5:]); err != ErrMalformed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, request := range []any{
-		entry(raft.Log{Data: make([]byte, maxMessage)}),
+		entry(raft.Log{Data: make([]byte, MaxRequest)}),
 		&raft.InstallSnapshotRequest{Size: maxState + 1},
 		&raft.InstallSnapshotRequest{Size: -1},
 		"no request",
 	} {
-		if _, err := encodeRequest(nil, request); err == nil {
+		if _, err := EncodeRequest(nil, request); err == nil {
 			t.Errorf("%T is sent", request)
 		}
 	}
 	for _, head := range []string{"\x00\x00\x00\x00\x01", "\x04\x10\x00\x01\x01", "\xff\xff\xff\xff\x01"} {
-		if _, _, err := readMessage(bufio.NewReader(strings.NewReader(head)), maxMessage,
-			func() {}); err != errMessage {
+		if _, _, err := Read(bufio.NewReader(strings.NewReader(head)), MaxRequest,
+			func() {}); err != ErrMalformed {
 			t.Errorf("%x: %v", head, err)
 		}
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 20 {
-		_, _, err := readMessage(bufio.NewReader(strings.NewReader("\x04\x00\x00\x00\x01 and no more")),
-			maxMessage, func() {})
+		_, _, err := Read(bufio.NewReader(strings.NewReader("\x04\x00\x00\x00\x01 and no more")),
+			MaxRequest, func() {})
 		if err != io.ErrUnexpectedEOF {
 			t.Fatal(err)
 		}
@@ -178,15 +177,15 @@ func TestMessagesAreBounded(t *testing.T) {
 		t.Errorf("20 claims of 64 MiB took %d bytes", used)
 	}
 	large := bytes.Repeat([]byte("large"), 1<<20)
-	sent, err := encodeRequest(nil, entry(raft.Log{Data: large}))
+	sent, err := EncodeRequest(nil, entry(raft.Log{Data: large}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, body, err := readMessage(bufio.NewReader(bytes.NewReader(sent)), maxMessage, func() {})
+	kind, body, err := Read(bufio.NewReader(bytes.NewReader(sent)), MaxRequest, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeRequest(kind, body)
+	got, err := DecodeRequest(kind, body)
 	if err != nil || !bytes.Equal(got.(*raft.AppendEntriesRequest).Entries[0].Data, large) {
 		t.Errorf("a message of 5 MiB: %v", err)
 	}
@@ -195,81 +194,33 @@ func TestMessagesAreBounded(t *testing.T) {
 // FuzzMessage reads messages of any bytes: one that is accepted is encoded to the same.
 func FuzzMessage(f *testing.F) {
 	for _, request := range exampleRequests() {
-		b, _ := encodeRequest(nil, request)
+		b, _ := EncodeRequest(nil, request)
 		f.Add(b)
 	}
 	for _, answer := range exampleResponses() {
-		b, _ := encodeResponse(nil, raft.RPCResponse{Response: answer})
+		b, _ := EncodeResponse(nil, raft.RPCResponse{Response: answer})
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, body, err := readMessage(bufio.NewReader(bytes.NewReader(b)), maxMessage, func() {})
+		kind, body, err := Read(bufio.NewReader(bytes.NewReader(b)), MaxRequest, func() {})
 		if err != nil {
 			return
 		}
 		for _, into := range exampleResponses() {
-			if decodeResponse(kind, body, into) != nil {
+			if DecodeResponse(kind, body, into) != nil {
 				continue
 			}
-			if again, err := encodeResponse(nil, raft.RPCResponse{Response: into}); err != nil ||
+			if again, err := EncodeResponse(nil, raft.RPCResponse{Response: into}); err != nil ||
 				!bytes.Equal(again[5:], body) {
 				t.Errorf("%x becomes %x: %v", body, again, err)
 			}
 		}
-		request, err := decodeRequest(kind, body)
+		request, err := DecodeRequest(kind, body)
 		if err != nil {
 			return
 		}
-		if again, err := encodeRequest(nil, request); err != nil || !bytes.Equal(again[5:], body) {
+		if again, err := EncodeRequest(nil, request); err != nil || !bytes.Equal(again[5:], body) {
 			t.Errorf("%x becomes %x: %v", body, again, err)
-		}
-	})
-}
-
-// bytesConn is a connection whose other end has sent bytes, and reads nothing.
-type bytesConn struct {
-	net.Conn // nil: a handshake needs no more
-	in       *bytes.Reader
-	out      bytes.Buffer
-}
-
-func (c *bytesConn) Read(b []byte) (int, error)  { return c.in.Read(b) }
-func (c *bytesConn) Write(b []byte) (int, error) { return c.out.Write(b) }
-
-// FuzzHandshake sends any bytes to a listener and to a dialer: whoever does not know the
-// secret gets no further, and learns nothing but a random number and, from a dialer, a
-// proof.
-func FuzzHandshake(f *testing.F) {
-	greeting := magic + strings.Repeat("r", randomSize)
-	self, err := encodeIdentity(Identity{Cluster: testID("c"), Node: testID("1"), Format: 1})
-	if err != nil {
-		f.Fatal(err)
-	}
-	stranger := Net{o: NetOptions{Secret: "another secret, as long"}, self: self}
-	h := hello{kind: KindAsk, from: self}.append(nil)
-	proof := string(stranger.proof(roleDialer, make([]byte, 32), [2 * randomSize]byte{}, h))
-	f.Add([]byte(greeting + proof + string(h)))
-	f.Add([]byte(greeting + proof + string(self.append([]byte{0}))))
-	f.Add([]byte(greeting))
-	f.Add([]byte("\x16\x03\x01"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n := &Net{o: NetOptions{Secret: testSecret}, self: self}
-		n.o.Level = func() uint16 { t.Error("a stranger's identity is looked at"); return 0 }
-		n.o.Admit = func(Identity, byte) error { t.Error("a stranger is judged"); return nil }
-		in := &bytesConn{in: bytes.NewReader(b)}
-		if c, _, err := n.examine(in, in, make([]byte, 32)); err == nil || c != nil {
-			t.Error("a listener lets a stranger in")
-		}
-		if out := in.out.Bytes(); len(out) > greetingSize &&
-			!bytes.Equal(out[greetingSize:], make([]byte, proofSize+answerSize)) {
-			t.Errorf("a stranger learns %x", out)
-		}
-		if read := len(b) - in.in.Len(); read > greetingSize+proofSize+helloSize {
-			t.Errorf("a listener reads %d bytes of a stranger", read)
-		}
-		in = &bytesConn{in: bytes.NewReader(b)}
-		if _, err := n.introduce(in, make([]byte, 32), hello{kind: KindAsk, from: self}); err == nil {
-			t.Error("a dialer believes a stranger")
 		}
 	})
 }
