@@ -130,7 +130,7 @@
 //	sequence  at which the state began, as its first page says; 0: this is the first page
 //	place     where the page before says that this one begins; empty: the first page
 //
-// The answer is a page for Store.TakeState, or an error as above. The reader asks for pages after GAP,
+// The answer is a page for Store.Take, or an error as above. The reader asks for pages after GAP,
 // between its requests for the logs of other ranges (stateread.go). Behind the last page it goes on with
 // the log. If a page cannot be taken, or the reader's process ends, the state begins again.
 //

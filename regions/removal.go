@@ -242,15 +242,15 @@ func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.R
 			if err = errors.Join(err, failed); err != nil {
 				return taken, err
 			}
-			t, err := n.Store.TakeState(page)
+			t, err := n.Store.Take(page)
 			if err != nil {
 				return taken, err
 			}
-			if t.RegionSource != r.Source || t.Of != gone {
+			if t.RegionSource != r.Source || t.State == nil || t.State.Of != gone {
 				return taken, fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, t.Partition,
 					t.Region)
 			}
-			q.Seq, q.At, ends = t.Seq, t.Next, t.Next == nil
+			q.Seq, q.At, ends = t.State.Seq, t.State.Next, t.State.Next == nil
 		}
 	}
 	return taken, nil

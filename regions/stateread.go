@@ -173,16 +173,17 @@ func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 
 // takeState hands the store a page, or notes why there is none.
 func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
-	var taken store.StateTaken
+	var taken store.Taken
 	again := errors.Is(failed, ErrRefused) // else the same page may be asked for later
 	if failed == nil {
-		taken, failed = p.opts.Store.TakeState(page)
+		taken, failed = p.opts.Store.Take(page)
 		again = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Bytes += bytes
-	if failed == nil && taken.RegionSource != r.Source {
+	state := taken.State
+	if failed == nil && (taken.RegionSource != r.Source || state == nil || state.Of != p.region) {
 		failed = fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, taken.Partition,
 			taken.Region)
 	}
@@ -198,7 +199,7 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 		return
 	}
 	r.err, r.fails = nil, 0
-	if r.state.seq, r.state.at, r.state.says = taken.Seq, taken.Next, taken.State; taken.Next == nil {
+	if r.state.seq, r.state.at, r.state.says = state.Seq, state.Next, state.Done; state.Next == nil {
 		r.state, r.taken, r.newest = nil, taken.Seq, max(r.newest, taken.Seq)
 		p.status.StateExchanges++
 	}

@@ -101,6 +101,15 @@ type sectionReader struct {
 	reader
 	at moment
 	id *[seen.UUIDText]byte // for that of the next entry, if its bytes are not in the section
+	r  *regional            // for that of the next entry; nil: it gets a new one
+}
+
+func (r *sectionReader) newRegional() *regional {
+	if r.r == nil {
+		return new(regional)
+	}
+	*r.r = regional{}
+	return r.r
 }
 
 func newSectionReader(section []byte) (sectionReader, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -87,7 +88,11 @@ var (
 			return coding.AppendBytes(dst, e.packed)
 		},
 		func(e *entry, r *sectionReader) {
-			e.r.delta = r.delta()
+			e.packed = r.Bytes() // there is no other encoding
+			var err error
+			if e.r.delta, err = part.DecodeDelta(e.packed); err != nil {
+				r.Fail()
+			}
 			e.r.parts = e.r.delta.Heads()
 		}}
 
@@ -181,7 +186,7 @@ func (r *sectionReader) readNote(e *entry) {
 		r.Fail()
 	}
 	if e.r == nil {
-		e.r = new(regional)
+		e.r = r.newRegional()
 	}
 	e.r.note = note
 }

@@ -61,10 +61,12 @@ type kindRow struct {
 	parts func(e *entry) bool // whether redo needs the parts of the key; nil: only if there is a note
 	redo  func(p *machine, e *entry, seq uint64, at moment) error
 
-	// These say what other regions are told. They are told no merge and no heard opid: those come
+	// These say what other regions are told. The log tells no merge and no heard opid: those come
 	// from the region that made them. They are told nothing of objects.
-	// whether they are told of an entry; nil: never
+	// whether they are told of an entry of the log; nil: never
 	told func(e *entry, self part.Region) bool
+	// whether a page of state may have an entry; nil: never
+	inState func(e *entry, page *statePage) bool
 	// ch, filled with what an entry does to the counter of its key; false: nothing
 	change func(e *entry, ch Change, expire part.Expiry) (Change, bool)
 	// what else a region that is told does
@@ -263,6 +265,8 @@ func heardKinds() map[entryKind]kindRow {
 				"does not any more, 2 the key holds an object here, else 0",
 			fields: []entryField{fieldKey, fieldMerged, fieldPartsDelta}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, parts: (*entry).addsToParts, redo: (*machine).redoMerge,
+			inState: func(e *entry, _ *statePage) bool { return !e.addsToParts() },
+			change:  (*entry).changeParts,
 		},
 		entryHeard: {
 			name: "heard", meaning: "another region applied an idempotent operation. The dot is that of " +
@@ -271,6 +275,8 @@ func heardKinds() map[entryKind]kindRow {
 			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, delta v, result v"), fieldOrigin,
 				fieldDot},
 			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*machine).redoHeard,
+			inState: func(e *entry, page *statePage) bool { return page.hasIDs && e.r.heard.Origin == page.of },
+			take:    (*taker).takeHeard,
 		},
 		entryTakeBack: {
 			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
@@ -291,7 +297,8 @@ func heardKinds() map[entryKind]kindRow {
 				"is the source's, of the sequence (store/proof.go)",
 			fields: []entryField{fieldCursor},
 			traits: ofRegions, redo: (*machine).redoCursor,
-			told: always, take: (*taker).takeCursor,
+			told: always, inState: func(*entry, *statePage) bool { return true },
+			take: (*taker).takeCursor,
 		},
 		entryPaid: {
 			name:    "paid",
@@ -308,7 +315,9 @@ func heardKinds() map[entryKind]kindRow {
 				return e.r.what <= owedSettled && len(e.r.owed) > 0
 			},
 			traits: ofRegions, key: keyNamed, redo: (*machine).redoOwed,
-			told: func(e *entry, _ part.Region) bool { return e.r.what == owedTold }, take: (*taker).takeOwed,
+			told:    func(e *entry, _ part.Region) bool { return e.r.what == owedTold },
+			inState: func(e *entry, _ *statePage) bool { return e.r.what == owedTold },
+			take:    (*taker).takeOwed,
 		},
 	}
 }
@@ -342,8 +351,9 @@ func regionKinds() map[entryKind]kindRow {
 				"that region's parts from now on",
 			fields: []entryField{fieldLevelled},
 			traits: ofRegions, redo: (*machine).redoLevelled,
-			told: func(e *entry, self part.Region) bool { return e.r.levelled.By.Region == self },
-			take: (*taker).takeLevelled,
+			told:    func(e *entry, self part.Region) bool { return e.r.levelled.By.Region == self },
+			inState: func(e *entry, _ *statePage) bool { return e.r.levelled.Seq != 0 },
+			take:    (*taker).takeLevelled,
 		},
 		entryHeir: {
 			name: "heir", meaning: "this region, as its heir, changed the part of one that was removed: " +
@@ -353,7 +363,7 @@ func regionKinds() map[entryKind]kindRow {
 				"has passed",
 			fields: []entryField{fieldKey, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, redo: (*machine).redoMerge,
-			told: always, change: (*entry).changeHeir,
+			told: always, change: (*entry).changeParts,
 		},
 	}
 }
@@ -390,7 +400,7 @@ func (e *entry) getFields(r *sectionReader) {
 		r.Fail()
 	}
 	if row.traits&ofRegions != 0 {
-		e.r = new(regional)
+		e.r = r.newRegional()
 	}
 	for i := range row.fields {
 		row.fields[i].get(e, r)
@@ -472,6 +482,12 @@ func (e *entry) needsParts() bool {
 func (e *entry) told(self part.Region) bool {
 	told := e.kind.row().told
 	return told != nil && told(e, self)
+}
+
+// inState reports whether a page of state may have an entry.
+func (e *entry) inState(page *statePage) bool {
+	may := e.kind.row().inState
+	return may != nil && may(e, page)
 }
 
 // endsAt is the sequence after which the next entry follows one with a sequence.

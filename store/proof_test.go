@@ -82,12 +82,17 @@ func (d *testDoubt) answer(change func(p *pulled, w *sectionWriter)) []byte {
 	first, _ := slotRange(int(n), 2)
 	b, err := d.pull(d.a, d.b, n, first, 0)
 	must(d.t, err)
-	var m pulledMemory
-	p, err := decodePulled(b, &m)
-	must(d.t, err)
+	return changed(d.t, b, change)
+}
+
+// changed returns another answer: w has its last section.
+func changed(t *testing.T, b []byte, change func(p *pulled, w *sectionWriter)) []byte {
+	t.Helper()
+	p, err := decodePulled(b, new(pulledMemory))
+	must(t, err)
 	w := sectionWriter{last: p.after, end: p.after}
 	var sections []byte
-	must(d.t, p.each(func(e *pulledEntry) error {
+	must(t, p.each(func(e *pulledEntry) error {
 		sections = w.add(sections, e)
 		return nil
 	}))
@@ -97,20 +102,24 @@ func (d *testDoubt) answer(change func(p *pulled, w *sectionWriter)) []byte {
 	return p.appendTo(nil)
 }
 
+// says lets an answer say that the source has taken a log.
+func says(of RegionSource, seq func() uint64) func(p *pulled, w *sectionWriter) {
+	return func(p *pulled, w *sectionWriter) {
+		e := pulledEntry{entry: entry{kind: entryCursor,
+			r: &regional{cursor: RegionCursor{RegionTaken: RegionTaken{of, seq()}}}}, seq: w.last + 1}
+		w.nextEnd++
+		w.add(nil, &e)
+		if p.page == nil {
+			p.upTo++
+		}
+	}
+}
+
 // TestAnswerIsNoEvidence: an answer that names an entry which this region has not got is refused,
 // and so is one that would move a cursor out of reach.
 func TestAnswerIsNoEvidence(t *testing.T) {
 	d := newTestDoubt(t, 2, 2)
 	n := Slot([]byte("a")) >> d.a.s.shift
-	says := func(of RegionSource, seq func() uint64) func(p *pulled, w *sectionWriter) {
-		return func(p *pulled, w *sectionWriter) {
-			e := pulledEntry{entry: entry{kind: entryCursor,
-				r: &regional{cursor: RegionCursor{RegionTaken: RegionTaken{of, seq()}}}}, seq: w.last + 1}
-			w.nextEnd++
-			w.add(nil, &e)
-			p.upTo++
-		}
-	}
 	own := RegionSource{0, n}
 	for _, x := range []struct {
 		name   string
@@ -141,24 +150,22 @@ func TestAnswerIsNoEvidence(t *testing.T) {
 // TestStateIsNoEvidence: the same of a state.
 func TestStateIsNoEvidence(t *testing.T) {
 	d := newTestDoubt(t, 1, 1)
+	own := RegionSource{0, 0}
 	ask := StateQuery{By: 0, Of: 1, Group: 77, Incarnation: d.b.s.Meta().Incarnation, First: 0,
 		Last: slots - 1, Most: 1 << 20}
 	for _, x := range []struct {
 		name   string
 		want   error
-		change func(p *statePage)
+		change func(p *pulled, w *sectionWriter)
 	}{
-		{"nothing", nil, func(p *statePage) {}},
-		{"own log", ErrAhead, func(p *statePage) { p.vector[0].Seq = d.a.s.LastOf(0) + 1 }},
-		{"own log, far", ErrStream, func(p *statePage) { p.vector[0].Seq = d.a.s.LastOf(0) + MaxAhead + 1 }},
-		{"its own log", ErrStream, func(p *statePage) { p.seq += MaxAhead + 1 }},
+		{"nothing", nil, func(p *pulled, w *sectionWriter) {}},
+		{"own log", ErrAhead, says(own, func() uint64 { return d.a.s.LastOf(0) + 1 })},
+		{"own log, far", ErrStream, says(own, func() uint64 { return d.a.s.LastOf(0) + MaxAhead + 1 })},
+		{"its own log", ErrStream, func(p *pulled, w *sectionWriter) { p.upTo += MaxAhead + 1 }},
 	} {
 		b, err := d.b.s.State(ask)
 		must(t, err)
-		page, err := decodeStatePage(b)
-		must(t, err)
-		x.change(&page)
-		_, err = d.a.s.TakeState(page.appendTo(nil))
+		_, err = d.a.s.Take(changed(t, b, x.change))
 		d.goesOn(x.name, err, x.want)
 	}
 }

@@ -12,15 +12,19 @@ import (
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
-// What a pull answers: what a region itself did in one of its partitions, as its op log has it.
+// What a pull answers: what a region itself did in one of its partitions, as its op log has it; or a page
+// of the state that came of it (regionstate.go), as entries, too.
 // In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
 //	version u8, group u, region u8, partition u, incarnation u, era u
 //	first and last slot u, after u, up to - after u, wall u, proof (of up to)
 //	number of tables u, and for each, by id: id u, name
+//	of a page: whose operations u8, version of the regions u, places where it begins and ends
 //	sections to the end: number of entries u, wall - that of the section before v, its last sequence -
 //	    that of the section before u, and for each entry: sequence - that of the entry before - 1 u, the
 //	    entry as in the op log
+//
+// The entries of a page are numbered from 1 on. Its first page alone has a proof.
 //
 // There is one encoding of each value, and no other is accepted. If it becomes smaller so, it travels
 // packed, in any way that S2 has: a byte packedVersion, and all of it as a block of S2.
@@ -29,6 +33,7 @@ import (
 const (
 	pulledVersion = 1
 	packedVersion = 2
+	pageVersion   = 3
 )
 
 // maxPacking bounds how many times its packed size an answer may have, so that the reader's memory
@@ -48,6 +53,7 @@ type pulled struct {
 	wall               int64  // of the source, unix ms; no section's is later
 	proof              Proof  // of upTo
 	tables             []pulledTable
+	page               *statePage // nil: it is of the log
 	sections           []byte
 }
 
@@ -58,7 +64,11 @@ type pulledTable struct {
 }
 
 func (d *pulled) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(append(b, pulledVersion), d.group)
+	version := byte(pulledVersion)
+	if d.page != nil {
+		version = pageVersion
+	}
+	b = binary.AppendUvarint(append(b, version), d.group)
 	b = d.RegionSource.appendTo(b)
 	b = binary.AppendUvarint(b, d.incarnation)
 	b = binary.AppendUvarint(b, d.era)
@@ -72,6 +82,9 @@ func (d *pulled) appendTo(b []byte) []byte {
 	for _, t := range d.tables {
 		b = binary.AppendUvarint(b, uint64(t.id))
 		b = coding.AppendBytes(b, t.name)
+	}
+	if d.page != nil {
+		b = d.page.appendTo(b)
 	}
 	return append(b, d.sections...)
 }
@@ -106,7 +119,7 @@ func Unpack(dst, b []byte) ([]byte, error) {
 }
 
 // pulledMemory is what decodePulled needs, to be used again when its answer is not needed any more.
-type pulledMemory struct{ unpacked, again []byte }
+type pulledMemory struct{ unpacked, again, entries []byte }
 
 // decodePulled reads what appendTo wrote, packed or not, and checks all of it.
 func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
@@ -118,7 +131,8 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 		m.unpacked = b
 	}
 	r := reader{coding.Reader{Rest: b}}
-	if r.Byte() != pulledVersion || len(b) > maxPulled {
+	version := r.Byte()
+	if version != pulledVersion && version != pageVersion || len(b) > maxPulled {
 		r.Fail()
 	}
 	d.group, d.RegionSource, d.incarnation, d.era = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()
@@ -135,7 +149,10 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 		}
 		d.tables = append(d.tables, t)
 	}
-	if d.first > d.last {
+	if version == pageVersion {
+		d.page = r.statePage()
+	}
+	if d.first > d.last || d.page != nil && (d.after > 0 || d.upTo == 0) {
 		r.Fail()
 	}
 	if d.sections = r.Rest; r.err() != nil {
@@ -147,7 +164,7 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 		return pulled{}, ErrPulled
 	}
 	again := slices.Grow(m.again[:0], len(d.sections))
-	w := sectionWriter{last: d.after, end: d.after}
+	w := sectionWriter{last: d.after, end: d.after, entries: m.entries}
 	err = d.each(func(e *pulledEntry) error {
 		if err := d.check(e); err != nil {
 			return err
@@ -155,7 +172,7 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 		again = w.add(again, e)
 		return nil
 	})
-	if m.again = w.finish(again); err == nil && !bytes.Equal(m.again, d.sections) {
+	if m.again, m.entries = w.finish(again), w.entries[:0]; err == nil && !bytes.Equal(m.again, d.sections) {
 		err = ErrPulled
 	}
 	if err != nil {
@@ -176,11 +193,14 @@ type pulledEntry struct {
 
 // each calls fn for each entry. An entry is valid until the next.
 func (d *pulled) each(fn func(e *pulledEntry) error) error {
-	r := sectionReader{reader: reader{coding.Reader{Rest: d.sections}}}
-	e := pulledEntry{seq: d.after, end: d.after}
+	r := sectionReader{reader: reader{coding.Reader{Rest: d.sections}}, r: new(regional)}
+	e, last := pulledEntry{seq: d.after, end: d.after}, d.upTo
+	if d.page != nil {
+		last = math.MaxUint64
+	}
 	for len(r.Rest) > 0 {
 		n := r.Uvarint()
-		wall, end := e.wall+r.Varint(), r.UpTo(d.upTo-e.end)+e.end
+		wall, end := e.wall+r.Varint(), r.UpTo(last-e.end)+e.end
 		if n == 0 || wall < 0 || wall > d.wall || end < e.seq {
 			return ErrPulled
 		}
@@ -206,7 +226,7 @@ func (d *pulled) each(fn func(e *pulledEntry) error) error {
 
 // check refuses an entry that no pull answers, or that is about another key than was asked for.
 func (d *pulled) check(e *pulledEntry) error {
-	if !e.told(d.Region) {
+	if d.page == nil && !e.told(d.Region) || d.page != nil && !e.inState(d.page) {
 		return fmt.Errorf("%w: kind %d", ErrPulled, e.kind)
 	}
 	if e.kind.row().key == noKey {

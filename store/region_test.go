@@ -585,7 +585,7 @@ func TestRegionRandom(t *testing.T) {
 		}
 		must(t, r.CloseNow())
 		r.readLog(func(e *entry, seq uint64) {
-			if ch, ok := e.change(own, seq); ok {
+			if ch, ok := e.change(own, seq); ok && e.told(own) {
 				p := told[string(e.key)]
 				ch.apply(&p)
 				told[string(e.key)] = p

@@ -95,7 +95,7 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 		page, failed := b.s.State(StateQuery{By: 0, Of: 1, Group: 77, Incarnation: b.s.Meta().Incarnation,
 			Partition: first >> b.s.shift, First: first, Last: last, Most: 1000})
 		must(t, failed)
-		_, err = a.s.TakeState(page)
+		_, err = a.s.Take(page)
 	}
 	if how != "went on" && !errors.Is(err, ErrAhead) {
 		t.Fatalf("it has no doubt: %v", err)

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -53,9 +54,9 @@ func (w *benchRegions) meet(to, from int) []PullRange {
 		for more := true; more; more = q.At != nil {
 			page, err := w.s[from].State(q)
 			must(w.b, err)
-			taken, err := w.s[to].TakeState(page)
+			taken, err := w.s[to].Take(page)
 			must(w.b, err)
-			q.Seq, q.At = taken.Seq, taken.Next
+			q.Seq, q.At = taken.State.Seq, taken.State.Next
 		}
 	}
 	return ranges
@@ -175,6 +176,59 @@ func BenchmarkRegions(b *testing.B) {
 			b.ReportMetric(float64(wire)/float64(n), "wire-B/op")
 		})
 	}
+}
+
+// BenchmarkState measures what a region costs that takes the state of another one: in processor time of
+// the source and of the reader, in memory that is allocated, and on the wire; of each of 100,000
+// counters with one id.
+func BenchmarkState(b *testing.B) {
+	const keys = 100_000
+	w := newBenchRegions(b, 1)
+	w.apply(keys, 1024, keys)
+	must(b, w.s[0].Snapshot())
+	set, _ := w.s[0].Regions()
+	var told, taken time.Duration
+	wire, memory := 0, uint64(0)
+	lap := func(to *time.Duration, do func()) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := processorTime(b)
+		do()
+		*to += processorTime(b) - began
+		runtime.ReadMemStats(&after)
+		memory += after.TotalAlloc - before.TotalAlloc
+	}
+	for b.Loop() {
+		reader := testStore(b, func(o *Options) {
+			o.FS, o.Dir, o.Fsync, o.Partitions, o.Seed = vfs.Default, b.TempDir(), No, 1, [16]byte{9}
+			o.LogFileSize, o.MaxLogBytes = 128<<20, 1<<40
+		})
+		mode := Exact
+		must(b, reader.AlterTable(DefaultTable, TableChange{Mode: &mode}))
+		set.Self, set.Members[1].Incarnation = 1, reader.Meta().Incarnation
+		must(b, reader.SetRegions(set))
+		q := StateQuery{By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Last: slots - 1, Most: 1 << 20}
+		for more := true; more; more = q.At != nil {
+			var page []byte
+			lap(&told, func() {
+				var err error
+				page, err = w.s[0].State(q)
+				must(b, err)
+			})
+			wire += len(page)
+			lap(&taken, func() {
+				t, err := reader.Take(page)
+				must(b, err)
+				q.Seq, q.At = t.State.Seq, t.State.Next
+			})
+		}
+		must(b, reader.CloseNow())
+	}
+	per := func(n float64) float64 { return n / float64(b.N) / keys }
+	b.ReportMetric(per(float64(told)), "told-ns/key")
+	b.ReportMetric(per(float64(taken)), "taken-ns/key")
+	b.ReportMetric(per(float64(memory)), "alloc-B/key")
+	b.ReportMetric(per(float64(wire)), "wire-B/key")
 }
 
 // BenchmarkDigest measures what a digest costs of all counters, coarse, and by buckets.

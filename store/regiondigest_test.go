@@ -227,8 +227,8 @@ func TestDigestOfGone(t *testing.T) {
 			0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Sums: make([]DigestSum, 1)}
 		d.Taken = []RegionTaken{{RegionSource{other, 0}, taken}}
 		for i, clock := range clocks {
-			k := foundKey{stateKey: stateKey{key: fmt.Append(nil, "k", i),
-				parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}}
+			k := foundKey{key: fmt.Append(nil, "k", i),
+				parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}
 			d.Sums[0].add(nil, &k, 0, d.Gone)
 		}
 		return d
@@ -423,4 +423,23 @@ func TestForgottenTwin(t *testing.T) {
 			t.Errorf("region %d remembers %+v", r.n, undo)
 		}
 	}
+}
+
+// FuzzDigest reads digests.
+func FuzzDigest(f *testing.F) {
+	d := RegionDigest{RegionSource: RegionSource{1,
+		0}, Last: 31, At: 7, Era: 1, Seq: 9, Busy: true, Taken: []RegionTaken{{RegionSource{0, 0}, 4}},
+		Sums: []DigestSum{{Sum: 1}, {2, [part.MaxRegions]uint64{3: 5}}}}
+	f.Add(d.appendTo(nil))
+	d.Last, d.Fine, d.Sums = 15, true, make([]DigestSum, DigestBuckets)
+	f.Add(d.appendTo(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := DecodeDigest(b)
+		if err == nil && string(d.appendTo(nil)) != string(b) {
+			t.Fatalf("%x became %x", b, d.appendTo(nil))
+		}
+		if err != nil && !errors.Is(err, ErrPulled) {
+			t.Fatal(err)
+		}
+	})
 }

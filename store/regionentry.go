@@ -206,14 +206,6 @@ func (r *reader) parts() part.Parts {
 	return parts
 }
 
-func (r *reader) delta() part.Delta {
-	d, err := part.DecodeDelta(r.Bytes())
-	if err != nil {
-		r.Fail()
-	}
-	return d
-}
-
 // clocks reads clocks that ascend, each as the difference to the one before.
 func (r *reader) clocks() (clocks []uint64) {
 	before := uint64(0)

@@ -52,9 +52,9 @@ func (w *flushWorld) join() {
 		for more := true; more; more = q.At != nil {
 			page, err := w.s[1-to].State(q)
 			must(w.t, err)
-			taken, err := w.s[to].TakeState(page)
+			taken, err := w.s[to].Take(page)
 			must(w.t, err)
-			q.Seq, q.At = taken.Seq, taken.Next
+			q.Seq, q.At = taken.State.Seq, taken.State.Next
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 				break
 			}
 			*after = seq
-			if ch, ok := e.change(pair[1], seq); ok {
+			if ch, ok := e.change(pair[1], seq); ok && e.told(pair[1]) {
 				changes = append(changes, ch)
 			}
 			if e.kind == entryApply {

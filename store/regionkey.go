@@ -19,7 +19,7 @@ const (
 	// Delta, which was added at Dot, was taken back; Parts has the winner's part
 	ChangeTakeBack ChangeKind = 5
 	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
-	// of an exchange of states, or of an heir: all Parts of the key, as the region knows them
+	// of a state, or of an heir: all Parts of the key, as the region knows them
 	ChangeParts ChangeKind = 7
 )
 
@@ -120,7 +120,7 @@ func (e *entry) changeSpent(ch Change, _ part.Expiry) (Change, bool) {
 	return ch, true
 }
 
-func (e *entry) changeHeir(ch Change, _ part.Expiry) (Change, bool) {
+func (e *entry) changeParts(ch Change, _ part.Expiry) (Change, bool) {
 	ch.Kind, ch.Parts = ChangeParts, e.r.parts
 	return ch, true
 }

@@ -154,13 +154,13 @@ func (w *testRemoval) level(to, from *testRegion, gone part.Region) (ok bool) {
 				return
 			}
 			must(w.t, err)
-			taken, err := to.s.TakeState(page)
+			taken, err := to.s.Take(page)
 			if errors.Is(err, ErrStream) {
 				ok = false
 				return
 			}
 			must(w.t, err)
-			q.Seq, q.At, done = taken.Seq, taken.Next, taken.Next == nil
+			q.Seq, q.At, done = taken.State.Seq, taken.State.Next, taken.State.Next == nil
 		}
 	})
 	return ok

@@ -42,9 +42,9 @@ func (w *testRegions) exchange(r *testRegion, x *stateRead) {
 	for {
 		b, err := w.state(r, x, 1000)
 		must(w.t, err)
-		taken, err := r.s.TakeState(b)
+		taken, err := r.s.Take(b)
 		must(w.t, err)
-		if x.seq, x.at = taken.Seq, taken.Next; x.at == nil {
+		if x.seq, x.at = taken.State.Seq, taken.State.Next; x.at == nil {
 			return
 		}
 	}
@@ -57,7 +57,7 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 	}
 	b, err := w.state(r, x, most)
 	must(w.t, err)
-	taken, err := r.s.TakeState(b)
+	taken, err := r.s.Take(b)
 	switch {
 	case errors.Is(err, ErrEra):
 		x.seq, x.at = 0, nil
@@ -68,7 +68,7 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 	case err != nil:
 		w.t.Fatalf("region %d takes the state of %d: %v", r.n, x.from.n, err)
 	}
-	if x.seq, x.at = taken.Seq, taken.Next; taken.Next == nil {
+	if x.seq, x.at = taken.State.Seq, taken.State.Next; taken.State.Next == nil {
 		for i := range r.states {
 			if r.states[i] == x {
 				r.states = append(r.states[:i], r.states[i+1:]...)
@@ -77,9 +77,9 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 		}
 	}
 	if w.rnd.IntN(4) == 0 { // it comes once more
-		if _, err := r.s.TakeState(b); err == nil && len(x.at) > 0 {
-			d, _ := decodeStatePage(b)
-			x.at = d.next
+		if _, err := r.s.Take(b); err == nil && len(x.at) > 0 {
+			d, _ := decodePulled(b, new(pulledMemory))
+			x.at = d.page.next
 		} else if err != nil {
 			x.seq, x.at = 0, nil
 		}
@@ -189,15 +189,15 @@ func TestStateTellsWhatCounts(t *testing.T) {
 		for x := (&stateRead{from: from}); ; {
 			b, err := w.state(to, x, 1000)
 			must(t, err)
-			d, err := decodeStatePage(b)
+			d, err := decodePulled(b, new(pulledMemory))
 			must(t, err)
-			if place, _ := decodePlace(d.at); place.ids {
-				must(t, d.eachID(func(o *stateID) error {
+			must(t, d.each(func(e *pulledEntry) error {
+				if e.kind == entryHeard {
 					told++
-					return nil
-				}))
-			}
-			if x.seq, x.at = d.seq, d.next; len(x.at) == 0 {
+				}
+				return nil
+			}))
+			if x.seq, x.at = d.upTo, d.page.next; len(x.at) == 0 {
 				break
 			}
 		}

@@ -122,9 +122,9 @@ func (w *shardWorld) state(to, from *Store, q *StateQuery) {
 	for ends := false; !ends; {
 		b, err := from.State(*q)
 		must(w.t, err)
-		taken, err := to.TakeState(b)
+		taken, err := to.Take(b)
 		must(w.t, err)
-		q.Seq, q.At, ends = taken.Seq, taken.Next, taken.Next == nil
+		q.Seq, q.At, ends = taken.State.Seq, taken.State.Next, taken.State.Next == nil
 	}
 }
 

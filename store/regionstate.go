@@ -16,6 +16,14 @@ import (
 // then the ids of operations that are remembered here. A region that has taken all pages has taken
 // the log up to the sequence S at which the first one began, and goes on with the log from there.
 //
+// A page has the form of an answer of the log (pullwire.go), and tells entries:
+//
+//	cursor, levelled  on the first page: what the source has taken of others at S, and of which
+//	                  regions that are gone it has said that it has levelled, and when
+//	merge             a key and its parts
+//	owed              what the source, and regions that are gone, owe of the key before
+//	heard             an id
+//
 // Pages are answered one by one, and nothing is remembered here between them: a page says where
 // the next one begins. So what they tell is not one instant. That does no harm:
 //
@@ -39,18 +47,20 @@ type StateQuery struct {
 	First, Last uint16 // slots, as in Pull
 	Seq         uint64 // S, as the first page said; 0: this is the first one
 	At          []byte // where the page before said that this one begins; nil: the first one
-	Most        int    // bytes, about; at most MaxStatePage
+	Most        int    // bytes, about
 }
 
 const (
 	// stateKeys is how many keys are read at a time, while the partition is not locked.
 	stateKeys = 256
+	// maxReady bounds the room that is made for the keys of a page before they are there, bytes.
+	maxReady = 1 << 20
 	// stateScan bounds the keys or records that one page looks at, about: a page may be empty.
 	stateScan = 128 << 10
 )
 
-// State returns a page of the state of a slot range of this region, for Store.TakeState of the one
-// that asks. Errors: as Pull, but for ErrGap. Safe for concurrent use.
+// State returns a page of the state of a slot range of this region, for Store.Take of the one that
+// asks. Errors: as Pull, but for ErrGap. Safe for concurrent use.
 func (s *Store) State(q StateQuery) ([]byte, error) {
 	p, err := s.ownPartition(q.Partition)
 	if err != nil {
@@ -60,15 +70,15 @@ func (s *Store) State(q StateQuery) ([]byte, error) {
 	if !ok || (len(q.At) == 0) != (q.Seq == 0) || len(at.key) > 0 && at.pos != s.hashes.position(at.key) {
 		return nil, streamError("no place in a state")
 	}
-	d, err := s.beginPage(p, &q)
+	t, err := s.beginPage(p, &q)
 	if err != nil {
 		return nil, err
 	}
 	here := point{}
 	if at.ids {
-		here, err = s.pageOfIDs(p, d, at, q.Most)
+		here, err = t.pageOfIDs(at, q.Most)
 	} else {
-		here, err = s.pageOfKeys(p, d, at.key, q.Most)
+		here, err = t.pageOfKeys(at.key, q.Most)
 	}
 	if err == nil {
 		err = here.wait()
@@ -79,12 +89,34 @@ func (s *Store) State(q StateQuery) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.appendTo(nil), nil
+	return Pack(t.finish()), nil
 }
 
-// beginPage checks who asks, and returns the head of a page. The first one fixes the sequence, from
-// which on the log is kept.
-func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
+// pageTeller makes a page of state.
+type pageTeller struct {
+	teller
+	heirOf []part.Region // this region is the heir of these
+
+	entry    pulledEntry
+	regional regional
+	parts    []byte
+}
+
+// next returns the next entry of the page, to be filled in and added.
+func (t *pageTeller) next(kind entryKind, key []byte) *pulledEntry {
+	t.regional = regional{}
+	t.entry = pulledEntry{entry: entry{kind: kind, key: key, r: &t.regional}, seq: t.w.last + 1}
+	return &t.entry
+}
+
+func (t *pageTeller) add(e *pulledEntry) {
+	t.teller.add(e)
+	t.w.nextEnd = e.seq
+}
+
+// beginPage checks who asks, and begins a page. The first one fixes the sequence, from which on the log
+// is kept.
+func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
 	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First,
 		Last: q.Last}
 	p.lock()
@@ -102,20 +134,27 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	}
 	p.lock()
 	g := p.regions
-	d := &statePage{
+	t := &pageTeller{teller: teller{s: s, p: p, catalog: p.catalog, pulled: pulled{
 		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.logIncarnation(), era: g.Era,
-		version: g.Version,
-		first:   q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
-	}
-	if q.Seq == 0 {
-		d.seq, d.vector, d.levelled = p.seq, sortTaken(g.cursors), g.levelledBy(d.RegionSource)
-		if p.end.seq == d.seq {
-			d.proof = s.prove(d.RegionSource, d.incarnation, p.end)
-		}
-	}
+		first: q.First, last: q.Last, upTo: q.Seq,
+		page: &statePage{of: q.Of, version: g.Version, at: q.At},
+	}}}
 	for _, m := range g.Members {
 		if g.heirOf(m.Region) {
-			d.heirOf = append(d.heirOf, m.Region)
+			t.heirOf = append(t.heirOf, m.Region)
+		}
+	}
+	if q.Seq == 0 {
+		t.upTo, t.end = p.seq, p.end
+		for _, taken := range sortTaken(g.cursors) {
+			e := t.next(entryCursor, nil)
+			e.r.cursor.RegionTaken = taken
+			t.add(e)
+		}
+		for _, l := range g.levelledBy(t.RegionSource) {
+			e := t.next(entryLevelled, nil)
+			e.r.levelled = l
+			t.add(e)
 		}
 	}
 	here := p.here()
@@ -124,53 +163,66 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 		if committed := p.committed.upTo(); q.Seq > committed {
 			return nil, streamError("a state at %d, and the last entry is %d", q.Seq, committed)
 		}
-		return d, nil
+		return t, nil
 	}
 	if err := here.wait(); err != nil {
 		return nil, err
 	}
-	if q.Of == d.Region { // else who asks goes on with the log where it was
-		s.acknowledge(&pull, d.seq, ranges)
+	if q.Of == t.Region { // else who asks goes on with the log where it was
+		s.acknowledge(&pull, t.upTo, ranges)
 	}
-	return d, nil
+	return t, nil
 }
 
 // pageOfKeys adds keys behind one to a page.
-func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (here point, err error) {
+func (t *pageTeller) pageOfKeys(after []byte, most int) (here point, err error) {
+	s := t.s
 	for looked := 0; ; looked += stateKeys {
-		keys, more, at, err := s.partsBehind(p, after, d.last,
-			max(s.positionOfNext(after), position(d.first, 0)), stateKeys)
+		keys, more, at, err := s.partsBehind(t.p, after, t.last,
+			max(s.positionOfNext(after), position(t.first, 0)), stateKeys)
 		if err != nil {
 			return point{}, err
 		}
 		here = at
+		if more {
+			t.w.entries = slices.Grow(t.w.entries, max(0, min(most, maxReady)-t.size()))
+		}
 		for i := range keys {
 			k := &keys[i]
-			if after = k.key; k.told && d.tells(k) {
-				d.items = k.appendTo(d.items)
+			if after = k.key; k.told {
+				t.key(k)
 			}
-			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
-				d.next = statePlace{key: after, pos: k.pos}.appendTo(nil)
+			if (t.size() >= most || looked >= stateScan) && (more || i < len(keys)-1) {
+				t.page.next = statePlace{key: after, pos: k.pos}.appendTo(nil)
 				return here, nil
 			}
 		}
 		if !more {
-			d.next = statePlace{ids: true}.appendTo(nil)
+			t.page.next = statePlace{ids: true}.appendTo(nil)
 			return here, nil
 		}
 	}
 }
 
-// tells reports whether a page tells of a key: the part of the region whose ids it tells, and what
-// deletions have removed of others. Other regions' parts must not arrive before their ids. Parts
-// that the source has inherited are told all the same, since no other region tells them.
-func (d *statePage) tells(k *foundKey) bool {
-	of := func(r part.Region) bool { return r == d.of || d.of == d.Region && slices.Contains(d.heirOf, r) }
-	if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return of(q.Region) }) {
-		return false
+// key tells of a key: the part of the region whose ids are told, and what deletions have removed of others.
+// Other regions' parts must not arrive before their ids. Parts that the source has inherited are told all the
+// same, since no other region tells them.
+func (t *pageTeller) key(k *foundKey) {
+	of := func(r part.Region) bool {
+		return r == t.page.of || t.page.of == t.Region && slices.Contains(t.heirOf, r)
 	}
-	k.parts = k.parts.Only(of)
-	return true
+	if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return of(q.Region) }) {
+		return
+	}
+	e := t.next(entryMerge, k.key)
+	t.parts = k.parts.Only(of).AppendTo(t.parts[:0])
+	e.packed = t.parts
+	t.add(e)
+	for owed := range slices.Chunk(k.owed, takeOps) { // behind the parts
+		e := t.next(entryOwed, k.key)
+		e.r.owed, e.r.what = owed, owedTold
+		t.add(e)
+	}
 }
 
 // positionOfNext is a position before which nothing is behind a key.
@@ -183,7 +235,9 @@ func (s *Store) positionOfNext(after []byte) uint64 {
 
 // foundKey is a key that partsBehind has found.
 type foundKey struct {
-	stateKey
+	key   []byte
+	parts part.Parts
+	owed  []owedOp // by the source, and by regions that are gone
 	pos   uint64
 	row   *row
 	known bool // its parts are
@@ -210,7 +264,7 @@ func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64
 		}
 		keys = keys[:0]
 		for _, f := range found {
-			keys = append(keys, foundKey{stateKey: stateKey{key: []byte(f.key)}, pos: f.pos, row: f.row})
+			keys = append(keys, foundKey{key: []byte(f.key), pos: f.pos, row: f.row})
 		}
 		here, err = s.showKeys(p, keys, &at.evicted)
 		if err != nil || here.life == at.life {
@@ -274,13 +328,21 @@ func (w *row) asParts(self part.Region) part.Parts {
 	return c.asParts(self)
 }
 
+// foundID is an operation that was found in the records of a table.
+type foundID struct {
+	key, id []byte
+	table   uint32
+	seen.Original
+}
+
 // pageOfIDs adds ids from a place on to a page.
-func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (here point, err error) {
-	tables, here, err := s.recordsInRuns(p, d.seq)
+func (t *pageTeller) pageOfIDs(at statePlace, most int) (here point, err error) {
+	p := t.p
+	tables, here, err := t.s.recordsInRuns(p, t.upTo)
 	if err != nil {
 		return here, err
 	}
-	var ids []stateID
+	var ids []foundID
 	size, looked, group := 0, 0, 0
 	most = max(most, 1)
 	next := statePlace{}
@@ -300,11 +362,11 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 			if hash != last {
 				last, group = hash, len(ids)
 			}
-			o, ok, err := d.operation(seq, value)
+			o, ok, err := t.operation(table, seq, value)
 			// A later record takes the place of one before: what was taken back must not be told as
 			// if it counted.
-			if seq <= d.seq && err == nil {
-				same := func(b stateID) bool { return bytes.Equal(b.key, o.key) && bytes.Equal(b.id, o.id) }
+			if seq <= t.upTo && err == nil {
+				same := func(b foundID) bool { return bytes.Equal(b.key, o.key) && bytes.Equal(b.id, o.id) }
 				ids = append(ids[:group], slices.DeleteFunc(ids[group:], same)...)
 			}
 			if ok {
@@ -325,15 +387,27 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 	}
 	p.lock()
 	here = p.here()
+	t.w.entries = slices.Grow(t.w.entries, size)
 	for i := range ids {
 		// Ids of operations on objects stay here.
 		if p.objects[string(ids[i].key)] == nil && p.catalog.find(ids[i].key).Told() {
-			d.items = ids[i].appendTo(d.items)
+			t.id(&ids[i])
 		}
 	}
 	p.mu.Unlock()
-	d.next = next.appendTo(nil)
+	t.page.next = next.appendTo(nil)
 	return here, nil
+}
+
+// id tells of an id.
+func (t *pageTeller) id(o *foundID) {
+	e := t.next(entryHeard, o.key)
+	e.table, e.id, e.delta, e.value, e.clip = o.table, o.id, o.Delta, o.Result, o.Clip
+	if o.Clip != 0 {
+		e.flags = flagClipped
+	}
+	e.r.heard.Origin, e.r.heard.Dot, e.r.heard.Wall = t.page.of, o.Dot, o.UnixMs
+	t.add(e)
 }
 
 // recordsInRuns makes sure that all records up to a sequence are in runs, and returns the tables of these.
@@ -355,21 +429,22 @@ func (s *Store) recordsInRuns(p *partition, seq uint64) (tables []uint32, here p
 
 // operation returns what a record says, and whether the page tells it: it does if the operation is of
 // the region whose operations it tells.
-func (d *statePage) operation(seq uint64, value []byte) (o stateID, ok bool, err error) {
-	if seq > d.seq {
+func (t *pageTeller) operation(table uint32, seq uint64, value []byte) (o foundID, ok bool, err error) {
+	if seq > t.upTo {
 		return o, false, nil
 	}
 	r, err := seen.ReadRecord(value)
 	if err != nil {
 		return o, false, err
 	}
-	if slot := Slot(r.Key); slot < d.first || slot > d.last {
+	if slot := Slot(r.Key); slot < t.first || slot > t.last {
 		return o, false, nil
 	}
-	o = stateID{bytes.Clone(r.Key), bytes.Clone(r.ID), r.Original}
-	if d.of == d.Region && o.Own() {
+	o = foundID{bytes.Clone(r.Key), bytes.Clone(r.ID), table, r.Original}
+	of := t.page.of
+	if of == t.Region && o.Own() {
 		o.Dot = seq
 		return o, true, nil
 	}
-	return o, d.of != d.Region && !o.Own() && o.Region == d.of, nil
+	return o, of != t.Region && !o.Own() && o.Region == of, nil
 }

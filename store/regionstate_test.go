@@ -9,39 +9,48 @@ import (
 	"testing"
 
 	"github.com/fbfkv/fbfkv/store/part"
-	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // pages are the pages of a state, and what is in them.
 type pages struct {
-	raw  [][]byte
-	keys map[string]part.Parts
-	ids  map[string]seen.Original // by key and opid
-	seq  uint64
+	raw   [][]byte
+	keys  map[string]part.Parts
+	ids   map[string]toldID // by key and opid
+	taken []RegionTaken     // by the source
+	seq   uint64
+}
+
+// toldID is what a page tells of an operation.
+type toldID struct {
+	Delta int64
+	Dot   uint64
 }
 
 // pagesOf returns the state of the first slot range of one region for another one. between is called
 // before each page but the first.
 func (w *testRegions) pagesOf(to, from *testRegion, of part.Region, most int, between func()) pages {
-	all := pages{keys: make(map[string]part.Parts), ids: make(map[string]seen.Original)}
+	all := pages{keys: make(map[string]part.Parts), ids: make(map[string]toldID)}
 	last, _, _ := pullRange(0, from.parts, to.parts, 0)
 	q := StateQuery{By: part.Region(to.n), Of: of, Group: 77, Incarnation: from.s.Meta().Incarnation,
 		Last: last, Most: most}
 	for {
 		b, err := from.s.State(q)
 		must(w.t, err)
-		d, err := decodeStatePage(b)
+		d, err := decodePulled(b, new(pulledMemory))
 		must(w.t, err)
-		if place, _ := decodePlace(d.at); place.ids {
-			must(w.t, d.eachID(func(o *stateID) error {
-				all.ids[string(o.key)+" "+string(o.id)] = o.Original
-				return nil
-			}))
-		} else {
-			must(w.t, d.eachKey(func(k *stateKey) error { all.keys[string(k.key)] = k.parts; return nil }))
-		}
-		all.raw, all.seq = append(all.raw, b), d.seq
-		if q.Seq, q.At = d.seq, bytes.Clone(d.next); len(d.next) == 0 {
+		must(w.t, d.each(func(e *pulledEntry) error {
+			switch e.kind {
+			case entryHeard:
+				all.ids[string(e.key)+" "+string(e.id)] = toldID{e.delta, e.r.heard.Dot}
+			case entryMerge:
+				all.keys[string(e.key)] = e.r.parts
+			case entryCursor:
+				all.taken = append(all.taken, e.r.cursor.RegionTaken)
+			}
+			return nil
+		}))
+		all.raw, all.seq = append(all.raw, b), d.upTo
+		if q.Seq, q.At = d.upTo, bytes.Clone(d.page.next); len(q.At) == 0 {
 			return all
 		}
 		if between != nil {
@@ -139,9 +148,8 @@ func TestStateOfAnother(t *testing.T) {
 	}
 	before, _, err := b.s.TakenOf(0, RegionSource{0, 0})
 	must(t, err)
-	var last StateTaken
 	for _, page := range all.raw {
-		last, err = b.s.TakeState(page)
+		_, err = b.s.Take(page)
 		must(t, err)
 	}
 	if own := w.pagesOf(b, a, 0, 1<<20, nil).keys; len(own["k"]) != 2 || len(own["other"]) != 1 {
@@ -149,14 +157,14 @@ func TestStateOfAnother(t *testing.T) {
 	}
 	after, _, _ := b.s.TakenOf(0, RegionSource{0, 0})
 	taken, _, _ := a.s.TakenOf(0, RegionSource{2, 0})
-	if after != before || len(last.Vector) == 0 || !slices.ContainsFunc(last.Vector,
+	if after != before || !slices.ContainsFunc(all.taken,
 		func(v RegionTaken) bool { return v.Region == 2 && v.Seq <= taken }) {
-		t.Errorf("the log of the source counts as taken from %d up to %d; %+v", before, after, last)
+		t.Errorf("the log of the source counts as taken from %d up to %d; %+v", before, after, all.taken)
 	}
 	set.Self, set.Version, set.Members = 1, 7, slices.Clone(set.Members)
 	set.Members[2].Since = 7
 	must(t, b.s.SetRegions(set))
-	if _, err = b.s.TakeState(all.raw[0]); !errors.Is(err, ErrStream) {
+	if _, err = b.s.Take(all.raw[0]); !errors.Is(err, ErrStream) {
 		t.Errorf("of a source that does not know what was removed: %v", err)
 	}
 }
@@ -189,10 +197,10 @@ func TestStateRefused(t *testing.T) {
 		}
 	}
 	all := w.pagesOf(b, a, 0, 1, nil)
-	if _, err := b.s.TakeState(all.raw[1]); !errors.Is(err, ErrStream) {
+	if _, err := b.s.Take(all.raw[1]); !errors.Is(err, ErrStream) {
 		t.Errorf("the second page first: %v", err)
 	}
-	take := func(i int) error { _, err := b.s.TakeState(all.raw[i]); return err }
+	take := func(i int) error { _, err := b.s.Take(all.raw[i]); return err }
 	must(t, take(0))
 	if err := take(2); !errors.Is(err, ErrStream) {
 		t.Errorf("the third page behind the first: %v", err)
@@ -200,10 +208,8 @@ func TestStateRefused(t *testing.T) {
 	if _, ok := get(b.s, "k1"); ok {
 		t.Error("a page that was refused has come")
 	}
-	d, err := decodeStatePage(all.raw[0])
-	must(t, err)
-	d.vector = []RegionTaken{{RegionSource{1, 0}, 1 << 40}}
-	if _, err := b.s.TakeState(d.appendTo(nil)); !errors.Is(err, ErrStream) {
+	more := changed(t, all.raw[0], says(RegionSource{1, 0}, func() uint64 { return 1 << 40 }))
+	if _, err := b.s.Take(more); !errors.Is(err, ErrStream) {
 		t.Errorf("more of this region than it has done: %v", err)
 	}
 	for i := range all.raw {
@@ -227,7 +233,7 @@ func TestStateKeepsLog(t *testing.T) {
 	q := StateQuery{By: 1, Of: 0, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: last, Most: 1 << 20}
 	first, err := a.s.State(q)
 	must(t, err)
-	taken, err := b.s.TakeState(first)
+	taken, err := b.s.Take(first)
 	must(t, err)
 	for range 4 {
 		for i := range 300 {
@@ -235,10 +241,10 @@ func TestStateKeepsLog(t *testing.T) {
 		}
 		must(t, a.s.Snapshot())
 	}
-	q.Seq, q.At = taken.Seq, taken.Next
+	q.Seq, q.At = taken.State.Seq, taken.State.Next
 	second, err := a.s.State(q)
 	must(t, err)
-	_, err = b.s.TakeState(second)
+	_, err = b.s.Take(second)
 	must(t, err)
 	answer, err := w.pull(b, a, 0, 0, 1<<20)
 	must(t, err)
@@ -284,7 +290,7 @@ func TestStateLeavesPlain(t *testing.T) {
 	delete(p.regions.heard, RegionSource{1, 0})
 	p.mu.Unlock()
 	for _, page := range w.pagesOf(a, b, 1, 1<<20, nil).raw {
-		_, err := a.s.TakeState(page)
+		_, err := a.s.Take(page)
 		must(t, err)
 	}
 	if parts := p.hot.peek("k").parts(); parts != nil || a.seq(0) > before+1 {
@@ -323,7 +329,7 @@ func TestStateReadsAgain(t *testing.T) {
 	must(t, err)
 	var keys []foundKey
 	for _, f := range found {
-		keys = append(keys, foundKey{stateKey: stateKey{key: []byte(f.key)}, pos: f.pos, row: f.row})
+		keys = append(keys, foundKey{key: []byte(f.key), pos: f.pos, row: f.row})
 	}
 	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 2})
 	must(t, a.s.Snapshot())
@@ -362,5 +368,81 @@ func TestLogFromBeforeRegions(t *testing.T) {
 		if v, _ := get(r.s, "k"); v != 3 { // the first increment was not seen by the deletion
 			t.Errorf("region %d: k is %d", r.n, v)
 		}
+	}
+}
+
+// pageWith returns a page with one entry more.
+func pageWith(t *testing.T, page []byte, e entry) []byte {
+	return changed(t, page, func(p *pulled, w *sectionWriter) {
+		w.nextEnd++
+		w.add(nil, &pulledEntry{entry: e, seq: w.last + 1})
+	})
+}
+
+// TestPageRefused: a page has no entries that only a log has, and none that only another page may have.
+func TestPageRefused(t *testing.T) {
+	pages := takePages(t)
+	parts := part.Parts{{Region: 0, Clock: 9, Live: 9, Cum: 3, Undo: []part.Undo{{Clock: 5, Dot: 4, Delta: 1}}}}
+	kept, err := part.DecodeDelta(part.AppendDelta(nil, parts, parts))
+	must(t, err)
+	heard := func(of part.Region) entry {
+		return entry{kind: entryHeard, table: 1, key: []byte("k0"), id: []byte("x"), delta: 1, value: 1,
+			r: &regional{heard: Heard{Origin: of, Dot: 2, Wall: 1e12}}}
+	}
+	for _, c := range []struct {
+		name string
+		page int
+		e    entry
+		good bool
+	}{
+		{"a key", 0, entry{kind: entryMerge, key: []byte("k0"), r: &regional{parts: parts}}, true},
+		{"a key that keeps take-backs", 0, entry{kind: entryMerge, key: []byte("k0"),
+			r: &regional{parts: parts, delta: kept}}, false},
+		{"an id", 1, heard(0), true},
+		{"an id ahead of keys", 0, heard(0), false},
+		{"another region's id", 1, heard(2), false},
+		{"an operation", 1, entry{kind: entryApply, table: 1, key: []byte("k0"), id: []byte("x"), delta: 1}, false},
+		{"a deletion", 0, entry{kind: entryDelete, key: []byte("k0")}, false},
+		{"what is owed no longer", 0, entry{kind: entryOwed, key: []byte("k0"),
+			r: &regional{owed: []owedOp{{0, 2, 3}}, what: owedSettled}}, false},
+		{"levelled at no sequence", 0, entry{kind: entryLevelled,
+			r: &regional{levelled: levelled{Gone: 2, Since: 1}}}, false},
+	} {
+		d, err := decodePulled(pages[c.page], new(pulledMemory))
+		must(t, err)
+		d.tables = []pulledTable{{1, []byte(DefaultTable)}}
+		if _, err := decodePulled(pageWith(t, d.appendTo(nil), c.e), new(pulledMemory)); c.good != (err == nil) ||
+			!c.good && !errors.Is(err, ErrPulled) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestPageHasNoPosition: what is taken of a state before its end moves no position, whatever its sections.
+func TestPageHasNoPosition(t *testing.T) {
+	w := newTestRegionsWith(t, 1, false, 1, 1)
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	a, b := w.r[0], w.r[1]
+	p, err := decodePulled(w.pagesOf(b, a, 0, 1<<20, nil).raw[0], new(pulledMemory))
+	must(t, err)
+	var sections sectionWriter
+	p.sections = nil
+	for i := range takeOps + 2 {
+		e := pulledEntry{entry: entry{kind: entryMerge, key: fmt.Append(nil, "k", i),
+			r: &regional{parts: part.Parts{part.FromCounter(0, 1, 1)}}}, seq: uint64(i) + 1}
+		e.first = i == 0 || i == takeOps
+		p.sections = sections.add(p.sections, &e)
+		sections.nextEnd = e.seq
+	}
+	p.sections = sections.finish(p.sections)
+	_, err = b.s.Take(p.appendTo(nil))
+	must(t, err)
+	if after, acked, _ := b.s.TakenOf(0, RegionSource{0, 0}); after != 0 || acked != 0 {
+		t.Errorf("the log counts as taken up to %d, and %d", after, acked)
+	}
+	if v, _ := get(b.s, "k1"); v != 1 {
+		t.Errorf("k1 is %d", v)
 	}
 }

@@ -223,7 +223,7 @@ func TestStateTellsOwed(t *testing.T) {
 		third := w.r[2]
 		w.take(third, w.r[0])
 		for _, page := range w.pagesOf(third, w.loser, part.Region(w.loser.n), 1<<20, nil).raw {
-			_, err := third.s.TakeState(page)
+			_, err := third.s.Take(page)
 			must(t, err)
 		}
 		w.owes(fmt.Sprint("the third has the state, saved ", save), third, twinsOfOne-part.MaxUndo)

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -14,6 +16,11 @@ import (
 //
 // An answer with nothing but positions is not logged, else two idle regions would tell each other
 // for ever how far they are: memory knows the positions, and the next record has them.
+//
+// A page of state is taken in the same way, in several records if it is long, but only its last record of
+// all has the position, with what the source had taken when the state began: from there on its log is
+// taken. Between two pages memory has the place where the next one begins. After a crash the state begins
+// again, and a page that was taken changes nothing the second time.
 
 // taking is what a partition has taken and not logged. Its lock is held while something is
 // taken, and is taken before the partition's.
@@ -23,9 +30,8 @@ type taking struct {
 	// proved has the positions of these that their sources have proved.
 	proved map[RegionSource]Position
 	heard  map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
-	// states are those that are being taken, by whom they are asked for (takestate.go).
-	states map[stateOf]*takingState
-	life   uint64 // of the partition (commitMark), in which all of this is so
+	states map[stateOf]*takingState                 // that are being taken
+	life   uint64                                   // of the partition (commitMark), in which all of this is so
 }
 
 // heldTaking returns what the partition has taken and not logged: nothing, if what it rests on was
@@ -64,19 +70,47 @@ func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint6
 	return max(acked, p.heldTaking().ahead[from]), acked, nil
 }
 
+// stateOf says from where a state comes, and of which region: that of a region that is gone may be
+// taken at the same time.
+type stateOf struct {
+	from RegionSource
+	of   part.Region
+}
+
+// takingState is a state of which some pages have been taken.
+type takingState struct {
+	seq   uint64
+	next  []byte // place of the next page
+	proof Proof  // of seq
+	// what the source had taken and had levelled at seq
+	said     []RegionTaken
+	levelled []levelled
+}
+
+// StateTaken is how far a state has been taken.
+type StateTaken struct {
+	Seq  uint64      // of the source when the state began
+	Of   part.Region // whose operations are told
+	Next []byte      // where the next page begins; nil: there is none
+	Done string      // that in words, "" if there is none
+}
+
 // Taken is how far Take has taken a source's log.
 type Taken struct {
 	RegionTaken
+	State *StateTaken // nil: the answer was no page of a state
 	// Wall is the time of the newest entry that the answer told, unix ms; 0: it told none. Clock is
 	// the source's clock when it answered, which is not less than the clock of any entry it knows.
 	Wall, Clock int64
 }
 
-// Take takes what a source has answered to a pull of this region, and returns how far its log has
-// been taken now. It returns when that is committed. Changes taken before are skipped. Errors: ErrPulled;
-// ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log that this region does not
-// read; ErrEra; of a write. Changes taken before it fails stay. An answer of an older era is not taken, but
-// passed. Safe for concurrent use.
+// Take takes what a source has answered to a pull of this region, or a page of state that this region has
+// asked for, and returns how far the source's log has been taken now: behind the last page of a state with
+// its own ids up to where the state began. It returns when that is committed. Changes taken before are
+// skipped. Errors: ErrPulled; ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log
+// that this region does not read; ErrEra; of a write. Changes taken before it fails stay, but after an
+// error a state is asked for from its beginning. An answer of an older era is not taken, but passed. Safe
+// for concurrent use.
 func (s *Store) Take(b []byte) (Taken, error) {
 	t := s.newTaker()
 	defer s.takers.Put(t)
@@ -93,16 +127,51 @@ func (s *Store) Take(b []byte) (Taken, error) {
 	if err == nil {
 		dead, err = p.regions.dead(d.era)
 	}
+	if t.begin(p, &d, at); err == nil && d.page != nil {
+		err = t.beginPage(dead)
+	}
 	p.mu.Unlock()
-	t.begin(p, &d, at)
 	if err == nil && !dead {
 		s.heed(d.wall)
 		err = d.each(t.entry)
 	}
-	if err == nil {
+	var state *StateTaken
+	switch {
+	case t.state != nil:
+		state, err = t.finishPage(err)
+	case err == nil:
 		err = t.finish()
 	}
-	return Taken{RegionTaken{d.RegionSource, t.at}, t.told, d.wall}, err
+	return Taken{RegionTaken{d.RegionSource, t.at}, state, t.told, d.wall}, err
+}
+
+// beginPage refuses a page that must not be taken, and notes of which state it is. The partition is locked,
+// and its taking.
+func (t *taker) beginPage(dead bool) error {
+	p, d, page := t.p, t.d, t.d.page
+	m := p.regions.member(page.of)
+	switch {
+	case m == nil || page.of == p.regions.Self:
+		return streamError("a state with the ids of region %d", page.of)
+	case page.of != d.Region && page.version < m.Since: // it may learn more of that one
+		return streamError("region %d does not know yet what was removed", d.Region)
+	case dead:
+		return streamError("the state of region %d of before the last flush", d.Region)
+	}
+	of := stateOf{d.RegionSource, page.of}
+	if len(page.at) == 0 {
+		if p.taking.states == nil {
+			p.taking.states = make(map[stateOf]*takingState)
+		}
+		p.taking.states[of] = &takingState{seq: d.upTo, proof: d.proof}
+	}
+	state := p.taking.states[of]
+	if state == nil || state.seq != d.upTo || !bytes.Equal(state.next, page.at) {
+		return streamError("a page of a state that does not follow the one before")
+	}
+	t.state, d.proof = state, state.proof
+	t.said, t.levelled = append(t.said, state.said...), append(t.levelled, state.levelled...)
+	return nil
 }
 
 // position returns how far the source has been taken. It refuses what must not be taken. The
@@ -163,12 +232,15 @@ type taker struct {
 	of             []int
 	ids            []heardID
 	text           []byte // of ids
-	said           []RegionTaken
-	other          []removalOp
-	ops            int // since the last batch
-	bytes          int
-	b              Batch
-	memory         pulledMemory
+	owed           []keyOwed
+	// said and levelled count when all that the source did before is taken.
+	said     []RegionTaken
+	levelled []levelled
+	state    *takingState // of the page that is taken; nil: it is none
+	ops      int          // since the last batch
+	bytes    int
+	b        Batch
+	memory   pulledMemory
 }
 
 // changedKey is a key that the source changed a number of times.
@@ -194,8 +266,8 @@ func (s *Store) newTaker() *taker {
 
 // begin makes it take what a source has answered.
 func (t *taker) begin(p *partition, d *pulled, at uint64) {
-	t.p, t.d, t.at, t.end, t.wall, t.told = p, d, at, 0, 0, 0
-	t.said = t.said[:0]
+	t.p, t.d, t.at, t.end, t.wall, t.told, t.state = p, d, at, 0, 0, 0, nil
+	t.said, t.levelled = t.said[:0], t.levelled[:0]
 	t.empty()
 }
 
@@ -203,18 +275,19 @@ func (t *taker) begin(p *partition, d *pulled, at uint64) {
 func (t *taker) empty() {
 	clear(t.index)
 	t.keys, t.changes, t.of, t.ids, t.text = t.keys[:0], t.changes[:0], t.of[:0], t.ids[:0], t.text[:0]
-	t.other, t.ops, t.bytes = t.other[:0], 0, 0
+	t.owed, t.ops, t.bytes = t.owed[:0], 0, 0
 }
 
 // entry notes what an entry says, and takes what came before if that is enough.
 func (t *taker) entry(e *pulledEntry) error {
 	if t.ops >= takeOps || t.bytes >= takeBytes {
-		// Within a section there is no position to go on from: it is taken again if the rest of it is not.
-		if err := t.flush(e.first); err != nil {
+		// Within a section, or a state, there is no position to go on from: it is taken again if the rest
+		// of it is not.
+		if err := t.flush(e.first && t.state == nil); err != nil {
 			return err
 		}
 	}
-	if t.end, t.wall, t.told = e.end, e.wall, e.wall; e.seq <= t.at {
+	if t.end, t.wall, t.told = e.end, e.wall, e.wall; e.seq <= t.at && t.state == nil {
 		return nil
 	}
 	row := e.kind.row()
@@ -250,13 +323,26 @@ func (t *taker) takeCursor(e *pulledEntry) error {
 
 // takeApplied takes the id of an operation.
 func (t *taker) takeApplied(e *pulledEntry) error {
+	t.applied(e, Heard{Origin: t.d.Region, Dot: e.seq, Wall: e.wall})
+	return nil
+}
+
+// takeHeard takes the id of an operation that a state tells.
+func (t *taker) takeHeard(e *pulledEntry) error {
+	h := e.r.heard
+	h.Stated = true
+	t.applied(e, h)
+	return nil
+}
+
+// applied takes an operation.
+func (t *taker) applied(e *pulledEntry, h Heard) {
+	if h.Delta, h.Clip, h.Result = e.delta, e.clip, e.value; h.Origin == t.d.Region {
+		h.Told = t.d.wall // else nobody knows that region's clock: its operations are not too old
+	}
 	from := len(t.text)
 	t.text = append(t.text, e.id...)
-	t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
-		Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip,
-		Result: e.value,
-	}, nil})
-	return nil
+	t.ids = append(t.ids, heardID{e.key, t.text[from:], h, nil})
 }
 
 // takeLost takes that a region takes an operation of its own back.
@@ -302,7 +388,7 @@ func (t *taker) finish() error {
 	if err != nil {
 		return err
 	}
-	if len(t.keys)+len(t.ids)+len(t.other) > 0 || t.end >= acked+bareEntries {
+	if len(t.keys)+len(t.ids)+len(t.owed)+len(t.levelled) > 0 || t.end >= acked+bareEntries {
 		return t.flush(true)
 	}
 	t.hear()
@@ -320,6 +406,35 @@ func (t *taker) finish() error {
 	}
 	t.at = t.end
 	return nil
+}
+
+// finishPage takes the rest of a page, unless it has failed: with the position, if it is the last one of a
+// state with the source's own ids.
+func (t *taker) finishPage(err error) (*StateTaken, error) {
+	d, page := t.d, t.d.page
+	taken := &StateTaken{Seq: d.upTo, Of: page.of}
+	ends := len(page.next) == 0
+	if err == nil {
+		t.end, t.wall = max(d.upTo, t.at), d.wall
+		err = t.flush(ends && page.of == d.Region)
+	}
+	if ends || err != nil { // or it begins again
+		delete(t.p.taking.states, stateOf{d.RegionSource, page.of})
+		return taken, err
+	}
+	t.state.next, t.state.said, t.state.levelled = bytes.Clone(page.next), slices.Clone(t.said),
+		slices.Clone(t.levelled)
+	taken.Next, taken.Done = t.state.next, d.progress()
+	return taken, nil
+}
+
+// progress says how much of a state has been taken.
+func (d *pulled) progress() string {
+	place, _ := decodePlace(d.page.next)
+	if place.ids {
+		return fmt.Sprintf("ids %d%%", place.hash>>32*100>>32)
+	}
+	return fmt.Sprintf("keys %d%%", (int(Slot(place.key))-int(d.first))*100/(int(d.last)-int(d.first)+1))
 }
 
 // hear notes how far the source says that it has taken other logs. All that it did before is
@@ -371,12 +486,15 @@ func (t *taker) flush(whole bool) error {
 			op.Kind, op.Object = regionLost, id.lost
 		}
 	}
-	for i := range t.other {
-		o := &t.other[i]
-		op := add(o.kind)
-		op.Key, op.Delta, op.Object = o.key, int64(p.id), o.object
+	for i := range t.owed {
+		op := add(regionOwe)
+		op.Key, op.Object = t.owed[i].key, &t.owed[i].owedOp
 	}
 	if whole {
+		for i := range t.levelled {
+			op := add(regionLevel)
+			op.Delta, op.Object = int64(p.id), &t.levelled[i]
+		}
 		vector := maps.Clone(p.taking.heard[from])
 		if vector == nil {
 			vector = make(map[RegionSource]uint64)
@@ -405,7 +523,7 @@ func (t *taker) flush(whole bool) error {
 		delete(p.taking.heard, from)
 		delete(p.taking.ahead, from)
 		delete(p.taking.proved, from)
-		t.at, t.said = t.end, t.said[:0]
+		t.at, t.said, t.levelled = t.end, t.said[:0], t.levelled[:0]
 	}
 	t.empty()
 	return nil
@@ -429,17 +547,16 @@ func (t *taker) sorted() []Change {
 	return t.byKey
 }
 
-// removalOp is what an entry of another region says of a removal.
-type removalOp struct {
-	kind   Kind
-	key    []byte
-	object any
+// keyOwed is an operation of a key that a region owes.
+type keyOwed struct {
+	key []byte
+	owedOp
 }
 
-// takeOwed takes what is owed by a region that was removed.
+// takeOwed takes what is owed.
 func (t *taker) takeOwed(e *pulledEntry) error {
-	for i := range e.r.owed {
-		t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
+	for _, o := range e.r.owed {
+		t.owed = append(t.owed, keyOwed{e.key, o})
 	}
 	t.ops += len(e.r.owed)
 	return nil
@@ -448,7 +565,18 @@ func (t *taker) takeOwed(e *pulledEntry) error {
 // takeLevelled takes that a region has levelled.
 func (t *taker) takeLevelled(e *pulledEntry) error {
 	l := e.r.levelled
-	l.By, l.Seq = t.d.RegionSource, e.seq
-	t.other = append(t.other, removalOp{regionLevel, nil, &l})
+	if l.By = t.d.RegionSource; t.state == nil {
+		l.Seq = e.seq
+	}
+	t.levelled = append(t.levelled, l)
 	return nil
+}
+
+// Newcomer reports whether this region has taken nothing yet of any other one.
+func (s *Store) Newcomer() bool {
+	return !slices.ContainsFunc(s.partitions, func(p *partition) bool {
+		p.lock()
+		defer p.mu.Unlock()
+		return p.regions != nil && len(p.regions.cursors) > 0
+	})
 }

@@ -94,6 +94,49 @@ func takeAnswers(t testing.TB) (answers [][]byte) {
 	return answers
 }
 
+// takePages are the pages of the state of such a store.
+func takePages(t testing.TB) (pages [][]byte) {
+	s := openTakeStore(t, vfs.NewMem(), newFakeClock(), 3)
+	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)}))
+	set := threeRegions(0, 1)
+	set.Era, set.Version = 1, 1
+	must(t, s.SetRegions(set))
+	for i := range 3 {
+		key := fmt.Appendf(nil, "k%d", i)
+		must(t, do(s, Op{Kind: CIncrBy, Key: key, ID: fmt.Appendf(nil, "op%d", i), Delta: 3}).Err)
+		must(t, do(s, Op{Kind: regionMerge, Key: key, Object: []Change{added(2, uint64(i)+1, 100)}}).Err)
+	}
+	must(t, do(s, Op{Kind: regionCursor,
+		Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{2, 0}, 3}}}).Err)
+	p := s.partitions[0]
+	p.lock()
+	p.noteOwed([]byte("k1"), []owedOp{{0, 2, 3}})
+	p.regions.stated[statement{2, RegionSource{0, 0}}] = stated{1, 2}
+	p.mu.Unlock()
+	q := StateQuery{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, Most: 1 << 20}
+	kinds := make(map[entryKind]bool)
+	for {
+		b, err := s.State(q)
+		must(t, err)
+		d, err := decodePulled(b, new(pulledMemory))
+		must(t, err)
+		must(t, d.each(func(e *pulledEntry) error {
+			kinds[e.kind] = true
+			return nil
+		}))
+		d.incarnation = fuzzIncarnation
+		pages = append(pages, d.appendTo(nil))
+		if q.Seq, q.At = d.upTo, d.page.next; len(q.At) == 0 {
+			break
+		}
+	}
+	if len(kinds) != 5 || len(pages) != 2 {
+		t.Errorf("%d pages have only these kinds: %v", len(pages), kinds)
+	}
+	must(t, s.CloseNow())
+	return pages
+}
+
 // known is all that a partition has of regions.
 func (p *partition) known() string {
 	p.taking.mu.Lock()
@@ -126,21 +169,28 @@ func mutate(b []byte, rnd *rand.Rand) []byte {
 // nothing that is taken does harm: the store goes on, also when it is opened again.
 func FuzzTake(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	answers := takeAnswers(f)
+	answers, pages := takeAnswers(f), takePages(f)
+	begun := func(t testing.TB, fs vfs.FS) *Store { // the second page is taken behind the first one
+		s := takeStore(t, fs)
+		_, err := s.Take(pages[0])
+		must(t, err)
+		return s
+	}
+	answers = append(answers, pages...)
 	for _, b := range answers {
-		s := takeStore(f, vfs.NewMem())
+		s := begun(f, vfs.NewMem())
 		if _, err := s.Take(b); err != nil {
 			f.Fatalf("a real one is refused: %v", err)
 		}
 		must(f, s.CloseNow())
 		f.Add(b)
 	}
-	for range 100 / raced.Slowdown {
+	for range 150 / raced.Slowdown {
 		f.Add(mutate(answers[rnd.IntN(len(answers))], rnd))
 	}
 	f.Add(mutate([]byte{pulledVersion}, rnd))
 	fs := vfs.NewMem()
-	s := takeStore(f, fs)
+	s := begun(f, fs)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := s.partitions[0]
 		before := p.known()
@@ -154,8 +204,8 @@ func FuzzTake(f *testing.F) {
 		case err == nil:
 			d, err := decodePulled(b, new(pulledMemory))
 			must(t, err)
-			if after, _, _ := s.TakenOf(0, RegionSource{Region: 0}); after != taken.Seq ||
-				!bytes.Equal(d.appendTo(nil), b) {
+			after, _, _ := s.TakenOf(0, RegionSource{Region: 0})
+			if plain, _ := Unpack(nil, b); after != taken.Seq || !bytes.Equal(d.appendTo(nil), plain) {
 				t.Errorf("taken up to %d of %d", after, taken.Seq)
 			}
 		}
@@ -169,6 +219,6 @@ func FuzzTake(f *testing.F) {
 		}
 		must(t, s.CloseNow())
 		fs = vfs.NewMem()
-		s = takeStore(t, fs)
+		s = begun(t, fs)
 	})
 }

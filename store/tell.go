@@ -279,13 +279,21 @@ func (r *logTelling) tell(t *teller, e *pulledEntry) {
 	if t.missed || e.seq <= t.upTo {
 		return
 	}
+	before := t.size()
+	t.add(e)
+	r.left -= t.size() - before
+}
+
+// size is how many bytes the answer has until now, about.
+func (t *teller) size() int { return len(t.sections) + len(t.w.entries) }
+
+// add adds an entry to the section at hand, and notes which table it names.
+func (t *teller) add(e *pulledEntry) {
 	if e.kind.is(hasOpid) {
 		if i, ok := slices.BinarySearch(t.tables, e.table); !ok {
 			t.tables = slices.Insert(t.tables, i, e.table)
 		}
 	}
-	before := len(t.sections) + len(t.w.entries)
 	e.first = !t.begun
 	t.sections, t.begun = t.w.add(t.sections, e), true
-	r.left -= len(t.sections) + len(t.w.entries) - before
 }

@@ -256,6 +256,9 @@ func FuzzPulled(f *testing.F) {
 	plain := aPull(f, 20)
 	f.Add(plain)
 	f.Add(Pack(plain))
+	for _, page := range takePages(f) {
+		f.Add(page)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := decodePulled(b, new(pulledMemory))
 		if err != nil {
