@@ -12,8 +12,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
-// What a pull answers: what a region itself did in one of its partitions, as its op log has it; or a page
-// of the state that came of it (regionstate.go), as entries, too.
+// What a pull answers: entries of what a region itself did in one of its partitions, as its op log has it;
+// or entries that tell a page of its state (regionstate.go).
 // In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
 //	version u8, group u, region u8, partition u, incarnation u, era u

@@ -18,11 +18,11 @@ import (
 //
 // A page has the form of an answer of the log (pullwire.go), and tells entries:
 //
-//	cursor, levelled  on the first page: what the source has taken of others at S, and of which
-//	                  regions that are gone it has said that it has levelled, and when
-//	merge             a key and its parts
-//	owed              what the source, and regions that are gone, owe of the key before
-//	heard             an id
+//	cursor    on the first page: what the source had taken of others at S
+//	levelled  on the first page: what it had said by then of regions that are gone
+//	merge     a key and its parts
+//	owed      what the source, and regions that are gone, owe of the key before
+//	heard     an id
 //
 // Pages are answered one by one, and nothing is remembered here between them: a page says where
 // the next one begins. So what they tell is not one instant. That does no harm:

@@ -288,8 +288,12 @@ func TestStateLeavesPlain(t *testing.T) {
 	p := a.s.partitions[0]
 	p.lock()
 	delete(p.regions.heard, RegionSource{1, 0})
+	p.taking.heard = nil
+	parts := p.hot.peek("k").asParts(0)
 	p.mu.Unlock()
-	for _, page := range w.pagesOf(a, b, 1, 1<<20, nil).raw {
+	pages := w.pagesOf(a, b, 1, 1<<20, nil).raw
+	pages[0] = pageWith(t, pages[0], entry{kind: entryMerge, key: []byte("k"), r: &regional{parts: parts}})
+	for _, page := range pages {
 		_, err := a.s.Take(page)
 		must(t, err)
 	}

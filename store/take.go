@@ -98,7 +98,7 @@ type StateTaken struct {
 // Taken is how far Take has taken a source's log.
 type Taken struct {
 	RegionTaken
-	State *StateTaken // nil: the answer was no page of a state
+	State *StateTaken // of a page of a state; else nil
 	// Wall is the time of the newest entry that the answer told, unix ms; 0: it told none. Clock is
 	// the source's clock when it answered, which is not less than the clock of any entry it knows.
 	Wall, Clock int64
@@ -236,7 +236,7 @@ type taker struct {
 	// said and levelled count when all that the source did before is taken.
 	said     []RegionTaken
 	levelled []levelled
-	state    *takingState // of the page that is taken; nil: it is none
+	state    *takingState // of the page that is taken; of an answer of the log nil
 	ops      int          // since the last batch
 	bytes    int
 	b        Batch
