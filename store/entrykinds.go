@@ -275,8 +275,7 @@ func heardKinds() map[entryKind]kindRow {
 			fields: []entryField{fieldTable, fieldOp.as("key bytes, opid, delta v, result v"), fieldOrigin,
 				fieldDot},
 			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*machine).redoHeard,
-			inState: func(e *entry, page *statePage) bool { return page.hasIDs && e.r.heard.Origin == page.of },
-			take:    (*taker).takeHeard,
+			inState: (*entry).heardInState, take: (*taker).takeHeard,
 		},
 		entryTakeBack: {
 			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
@@ -496,6 +495,11 @@ func (e *entry) endsAt(seq uint64) uint64 {
 		return max(seq, uint64(e.value))
 	}
 	return seq
+}
+
+// heardInState reports whether a page may have an id: it must not arrive ahead of its key.
+func (e *entry) heardInState(page *statePage) bool {
+	return page.hasIDs && e.r.heard.Origin == page.of
 }
 
 func (e *entry) isOfCounter() bool  { return !e.typ.isObject() }

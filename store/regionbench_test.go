@@ -207,7 +207,8 @@ func BenchmarkState(b *testing.B) {
 		must(b, reader.AlterTable(DefaultTable, TableChange{Mode: &mode}))
 		set.Self, set.Members[1].Incarnation = 1, reader.Meta().Incarnation
 		must(b, reader.SetRegions(set))
-		q := StateQuery{By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Last: slots - 1, Most: 1 << 20}
+		q := StateQuery{By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Last: slots - 1,
+			Most: 1 << 20}
 		for more := true; more; more = q.At != nil {
 			var page []byte
 			lap(&told, func() {

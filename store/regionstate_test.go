@@ -386,7 +386,8 @@ func pageWith(t *testing.T, page []byte, e entry) []byte {
 // TestPageRefused: a page has no entries that only a log has, and none that only another page may have.
 func TestPageRefused(t *testing.T) {
 	pages := takePages(t)
-	parts := part.Parts{{Region: 0, Clock: 9, Live: 9, Cum: 3, Undo: []part.Undo{{Clock: 5, Dot: 4, Delta: 1}}}}
+	parts := part.Parts{{Region: 0, Clock: 9, Live: 9, Cum: 3,
+		Undo: []part.Undo{{Clock: 5, Dot: 4, Delta: 1}}}}
 	kept, err := part.DecodeDelta(part.AppendDelta(nil, parts, parts))
 	must(t, err)
 	heard := func(of part.Region) entry {
@@ -415,8 +416,8 @@ func TestPageRefused(t *testing.T) {
 		d, err := decodePulled(pages[c.page], new(pulledMemory))
 		must(t, err)
 		d.tables = []pulledTable{{1, []byte(DefaultTable)}}
-		if _, err := decodePulled(pageWith(t, d.appendTo(nil), c.e), new(pulledMemory)); c.good != (err == nil) ||
-			!c.good && !errors.Is(err, ErrPulled) {
+		_, err = decodePulled(pageWith(t, d.appendTo(nil), c.e), new(pulledMemory))
+		if c.good != (err == nil) || !c.good && !errors.Is(err, ErrPulled) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
