@@ -30,8 +30,9 @@ type taking struct {
 	// proved has the positions of these that their sources have proved.
 	proved map[RegionSource]Position
 	heard  map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
-	states map[stateOf]*takingState                 // that are being taken
-	life   uint64                                   // of the partition (commitMark), in which all of this is so
+	// states are those that are being taken.
+	states map[stateOf]*takingState
+	life   uint64 // of the partition (commitMark), in which all of this is so
 }
 
 // heldTaking returns what the partition has taken and not logged: nothing, if what it rests on was
