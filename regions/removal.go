@@ -228,11 +228,10 @@ func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.R
 		if err != nil {
 			return taken, err
 		}
-		q := store.StateQuery{
-			By: set.Self, Of: gone, Group: set.Group, Incarnation: m.Incarnation,
-			Partition: r.Source.Partition,
-			First:     r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),
-		}
+		q := store.StateQuery{Pull: store.Pull{
+			By: set.Self, Group: set.Group, Incarnation: m.Incarnation, Partition: r.Source.Partition,
+			First: r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),
+		}, Of: gone}
 		for ends := false; !ends; {
 			writeState(&l.w, &q)
 			if err := l.send(n.opts.Timeout); err != nil {

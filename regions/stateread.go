@@ -127,11 +127,10 @@ func (p *peer) dueStates(m membership) (due []dueState) {
 			p.nextState = i
 			break
 		}
-		due = append(due, dueState{r, store.StateQuery{
-			By: m.self, Of: p.region, Group: m.group, Incarnation: m.Incarnation,
-			Partition: r.Source.Partition, First: r.First, Last: r.Last, Seq: r.state.seq, At: r.state.at,
-			Most: min(p.opts.Most, stateMost),
-		}})
+		due = append(due, dueState{r, store.StateQuery{Pull: store.Pull{
+			By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: r.Source.Partition,
+			First: r.First, Last: r.Last, Most: min(p.opts.Most, stateMost),
+		}, Of: p.region, Seq: r.state.seq, At: r.state.at}})
 	}
 	return due
 }

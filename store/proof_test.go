@@ -151,8 +151,10 @@ func TestAnswerIsNoEvidence(t *testing.T) {
 func TestStateIsNoEvidence(t *testing.T) {
 	d := newTestDoubt(t, 1, 1)
 	own := RegionSource{0, 0}
-	ask := StateQuery{By: 0, Of: 1, Group: 77, Incarnation: d.b.s.Meta().Incarnation, First: 0,
-		Last: slots - 1, Most: 1 << 20}
+	ask := StateQuery{Pull: Pull{
+		By: 0, Group: 77, Incarnation: d.b.s.Meta().Incarnation, First: 0, Last: slots - 1,
+		Most: 1 << 20,
+	}, Of: 1}
 	for _, x := range []struct {
 		name   string
 		want   error

@@ -206,11 +206,10 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	}
 	var catalog *catalog
 	last := p.seq
-	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
+	var d pulled
 	if err == nil {
-		catalog = p.catalog
-		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group,
-			p.logIncarnation()
+		catalog, d = p.catalog, q.head(p)
+		d.after, d.upTo = q.After, q.After
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -229,6 +228,12 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	d.upTo = max(d.upTo, dead)
 	return &teller{pulled: d, s: s, p: p, catalog: catalog, committed: committed, dead: dead,
 		w: sectionWriter{last: q.After, end: q.After}}, nil
+}
+
+// head begins an answer. The partition is locked.
+func (q *Pull) head(p *partition) pulled {
+	return pulled{RegionSource: RegionSource{p.self(), p.id}, group: p.regions.Group,
+		incarnation: p.logIncarnation(), first: q.First, last: q.Last}
 }
 
 // waitBehind returns when something behind a sequence is committed, or after a while.

@@ -92,8 +92,10 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 		err = read()
 	case "takes a state":
 		last, _, _ := pullRange(int(first>>b.s.shift), b.parts, a.parts, first)
-		page, failed := b.s.State(StateQuery{By: 0, Of: 1, Group: 77, Incarnation: b.s.Meta().Incarnation,
-			Partition: first >> b.s.shift, First: first, Last: last, Most: 1000})
+		page, failed := b.s.State(StateQuery{Pull: Pull{
+			By: 0, Group: 77, Incarnation: b.s.Meta().Incarnation, Partition: first >> b.s.shift,
+			First: first, Last: last, Most: 1000,
+		}, Of: 1})
 		must(t, failed)
 		_, err = a.s.Take(page)
 	}

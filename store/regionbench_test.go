@@ -47,10 +47,10 @@ func (w *benchRegions) meet(to, from int) []PullRange {
 	ranges, err := w.s[to].PullRanges(part.Region(from))
 	must(w.b, err)
 	for _, r := range ranges {
-		q := StateQuery{
-			By: part.Region(to), Of: part.Region(from), Group: 77, Incarnation: w.s[from].Meta().Incarnation,
+		q := StateQuery{Pull: Pull{
+			By: part.Region(to), Group: 77, Incarnation: w.s[from].Meta().Incarnation,
 			Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1000,
-		}
+		}, Of: part.Region(from)}
 		for more := true; more; more = q.At != nil {
 			page, err := w.s[from].State(q)
 			must(w.b, err)
@@ -207,8 +207,9 @@ func BenchmarkState(b *testing.B) {
 		must(b, reader.AlterTable(DefaultTable, TableChange{Mode: &mode}))
 		set.Self, set.Members[1].Incarnation = 1, reader.Meta().Incarnation
 		must(b, reader.SetRegions(set))
-		q := StateQuery{By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Last: slots - 1,
-			Most: 1 << 20}
+		q := StateQuery{Pull: Pull{
+			By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Last: slots - 1, Most: 1 << 20,
+		}}
 		for more := true; more; more = q.At != nil {
 			var page []byte
 			lap(&told, func() {

@@ -47,8 +47,10 @@ func (w *flushWorld) join() {
 	w.flush(0, 0)
 	w.flush(1, 0)
 	for to := range w.s { // what they did alone
-		q := StateQuery{By: part.Region(to), Of: part.Region(1 - to), Group: 77,
-			Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, Most: 1000}
+		q := StateQuery{Pull: Pull{
+			By: part.Region(to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1,
+			Most: 1000,
+		}, Of: part.Region(1 - to)}
 		for more := true; more; more = q.At != nil {
 			page, err := w.s[1-to].State(q)
 			must(w.t, err)

@@ -143,10 +143,10 @@ func (w *testRemoval) level(to, from *testRegion, gone part.Region) (ok bool) {
 	ok = true
 	w.ranges(to, from, func(n, first uint16) {
 		last, _, _ := pullRange(int(n), from.parts, to.parts, first)
-		q := StateQuery{
-			By: part.Region(to.n), Of: gone, Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
+		q := StateQuery{Pull: Pull{
+			By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 			First: first, Last: last, Most: 1 + w.rnd.IntN(2000),
-		}
+		}, Of: gone}
 		for done := false; ok && !done; {
 			page, err := from.s.State(q)
 			if errors.Is(err, ErrStream) {

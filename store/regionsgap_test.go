@@ -30,11 +30,10 @@ func (w *testRegions) gap(r, from *testRegion, n, first uint16) {
 // state asks for a page.
 func (w *testRegions) state(r *testRegion, x *stateRead, most int) ([]byte, error) {
 	last, _, _ := pullRange(int(x.n), x.from.parts, r.parts, x.first)
-	return x.from.s.State(StateQuery{
-		By: part.Region(r.n), Of: part.Region(x.from.n), Group: 77, Incarnation: x.from.s.Meta().Incarnation,
-		Partition: x.n,
-		First:     x.first, Last: last, Seq: x.seq, At: x.at, Most: most,
-	})
+	return x.from.s.State(StateQuery{Pull: Pull{
+		By: part.Region(r.n), Group: 77, Incarnation: x.from.s.Meta().Incarnation, Partition: x.n,
+		First: x.first, Last: last, Most: most,
+	}, Of: part.Region(x.from.n), Seq: x.seq, At: x.at})
 }
 
 // exchange takes a whole state.

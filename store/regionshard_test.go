@@ -97,8 +97,10 @@ func (w *shardWorld) read(to, from *Store, home uint64) (n int) {
 		b, err := from.Pull(Pull{By: here.Self, Group: 77, Incarnation: home, Partition: r.Source.Partition,
 			First: r.First, Last: r.Last, After: after, Acked: acked})
 		if errors.Is(err, ErrGap) {
-			w.state(to, from, &StateQuery{By: here.Self, Of: there.Self, Group: 77, Incarnation: home,
-				Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1 << 20})
+			w.state(to, from, &StateQuery{Pull: Pull{
+				By: here.Self, Group: 77, Incarnation: home, Partition: r.Source.Partition,
+				First: r.First, Last: r.Last, Most: 1 << 20,
+			}, Of: there.Self})
 			continue
 		}
 		if errors.Is(err, ErrNoRegions) && there.Self == 0 {

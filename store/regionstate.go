@@ -38,16 +38,11 @@ import (
 
 // StateQuery is what a region asks another one that cannot tell it its log.
 type StateQuery struct {
-	By part.Region // who asks
+	Pull // but for After, Acked and Wait
 	// whose operations the ids are: the source's own, or those of a region that is lost
-	Of          part.Region
-	Group       uint64
-	Incarnation uint64 // of the source, as the asking region knows it
-	Partition   uint16 // of the source
-	First, Last uint16 // slots, as in Pull
-	Seq         uint64 // S, as the first page said; 0: this is the first one
-	At          []byte // where the page before said that this one begins; nil: the first one
-	Most        int    // bytes, about
+	Of  part.Region
+	Seq uint64 // S, as the first page said; 0: this is the first one
+	At  []byte // where the page before said that this one begins; nil: the first one
 }
 
 const (
@@ -117,10 +112,8 @@ func (t *pageTeller) add(e *pulledEntry) {
 // beginPage checks who asks, and begins a page. The first one fixes the sequence, from which on the log
 // is kept.
 func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
-	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First,
-		Last: q.Last}
 	p.lock()
-	ranges, err := pull.check(p)
+	ranges, err := q.check(p)
 	// else it reads that one's log itself, and here more may come
 	if err == nil && q.Of != p.regions.Self && !p.regions.gone(q.Of) {
 		err = streamError("region %d was not removed, as far as is known here", q.Of)
@@ -130,15 +123,13 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
 		return nil, err
 	}
 	if q.Seq == 0 {
-		s.acknowledge(&pull, 0, ranges) // a hold that was lost is taken anew, before the sequence is fixed
+		s.acknowledge(&q.Pull, 0, ranges) // a hold that was lost is taken anew, before the sequence is fixed
 	}
 	p.lock()
 	g := p.regions
-	t := &pageTeller{teller: teller{s: s, p: p, catalog: p.catalog, pulled: pulled{
-		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.logIncarnation(), era: g.Era,
-		first: q.First, last: q.Last, upTo: q.Seq,
-		page: &statePage{of: q.Of, version: g.Version, at: q.At},
-	}}}
+	t := &pageTeller{teller: teller{s: s, p: p, catalog: p.catalog, pulled: q.head(p)}}
+	t.era, t.upTo = g.Era, q.Seq
+	t.page = &statePage{of: q.Of, version: g.Version, at: q.At}
 	for _, m := range g.Members {
 		if g.heirOf(m.Region) {
 			t.heirOf = append(t.heirOf, m.Region)
@@ -169,7 +160,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
 		return nil, err
 	}
 	if q.Of == t.Region { // else who asks goes on with the log where it was
-		s.acknowledge(&pull, t.upTo, ranges)
+		s.acknowledge(&q.Pull, t.upTo, ranges)
 	}
 	return t, nil
 }

@@ -31,8 +31,10 @@ type toldID struct {
 func (w *testRegions) pagesOf(to, from *testRegion, of part.Region, most int, between func()) pages {
 	all := pages{keys: make(map[string]part.Parts), ids: make(map[string]toldID)}
 	last, _, _ := pullRange(0, from.parts, to.parts, 0)
-	q := StateQuery{By: part.Region(to.n), Of: of, Group: 77, Incarnation: from.s.Meta().Incarnation,
-		Last: last, Most: most}
+	q := StateQuery{Pull: Pull{
+		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Last: last,
+		Most: most,
+	}, Of: of}
 	for {
 		b, err := from.s.State(q)
 		must(w.t, err)
@@ -176,7 +178,9 @@ func TestStateRefused(t *testing.T) {
 	for i := range 10 {
 		cincr(a.s, fmt.Sprint("k", i), "op", 1)
 	}
-	good := StateQuery{By: 1, Of: 0, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: slots - 1, Most: 1}
+	good := StateQuery{Pull: Pull{
+		By: 1, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: slots - 1, Most: 1,
+	}, Of: 0}
 	for name, change := range map[string]func(q *StateQuery){
 		"group":       func(q *StateQuery) { q.Group++ },
 		"stranger":    func(q *StateQuery) { q.By = 7 },
@@ -230,7 +234,9 @@ func TestStateKeepsLog(t *testing.T) {
 	a, b := w.r[0], w.r[1]
 	a.s.peers.of[1].hold.Release()
 	last, _, _ := pullRange(0, 1, 1, 0)
-	q := StateQuery{By: 1, Of: 0, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: last, Most: 1 << 20}
+	q := StateQuery{Pull: Pull{
+		By: 1, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: last, Most: 1 << 20,
+	}, Of: 0}
 	first, err := a.s.State(q)
 	must(t, err)
 	taken, err := b.s.Take(first)

@@ -113,8 +113,9 @@ func takePages(t testing.TB) (pages [][]byte) {
 	p.noteOwed([]byte("k1"), []owedOp{{0, 2, 3}})
 	p.regions.stated[statement{2, RegionSource{0, 0}}] = stated{1, 2}
 	p.mu.Unlock()
-	q := StateQuery{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1,
-		Most: 1 << 20}
+	q := StateQuery{Pull: Pull{
+		By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, Most: 1 << 20,
+	}}
 	kinds := make(map[entryKind]bool)
 	for {
 		b, err := s.State(q)
