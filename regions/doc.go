@@ -4,7 +4,9 @@
 //
 // Regions tell each other increments, SETs, deletions and expiries of counters, in tables that are told
 // (REGIONS ALL), and the ids of these operations. Filters and sketches stay where they are. If two regions
-// have applied an operation with the same id, the store takes back one of the two.
+// have applied an operation with the same id, the one applied first counts (by wall time, then by the
+// region's number), and package store takes back the other one in its region. The client there was told that
+// it was applied; from then on a retry gets the first one's result in both regions.
 //
 // This package has the connections, the requests and their answers, the members, and the comparison of
 // regions. Which of its operations a region tells, and what another one makes of them, is package
@@ -16,19 +18,29 @@
 //	source    the region that is asked; every region is a reader of all others and a source for them
 //	member    a region that the regions' list of members names
 //	number    of a member, 0 to 15; it is never given again, so there are 16 in all
+//	group     a random number that all members share; another group is another set of regions
 //	arbiter   the member with the lowest number: it alone changes the list of members
 //	newcomer  a server that the arbiter has admitted, and that has not taken anything of the others yet
-//	heir      the member that looks after what a removed region had counted
+//	heir      the member that acts in the place of a removed region, see Members
+//	incarnation  a random number of the source's data; it changes when a backup is restored
+//	era       counts the flushes, in the list of members; a flush empties all regions
+//	partition a range of slots with a log of its own; regions may have different numbers of them
+//	shard     the partitions that the same nodes of a cluster have; a server alone is one shard
 //	range     slots that lie in one partition of the source and in one partition of the reader
+//	entry     the outcome of an operation in a partition's log; its sequence is its number there
+//	section   the entries that one batch has logged for one partition
 //	position  the sequence up to which a reader has taken the log of a source's partition
 //	page      a part of a source's state; a reader takes pages if the log does not reach back
-//	group     a random number that all members share; another group is another set of regions
-//	incarnation  a random number of the source's data; it changes when a backup is restored
+//	proof     that a source told a position: the section's fingerprint, and a code of the source's directory
+//	fenced    of a directory: it is an older copy, so it refuses clients' writes, and nobody reads it
+//	Mesh      all that reads the other regions, for one server
+//	peer      the part of a Mesh that reads one shard of another region: a goroutine and a connection
 //	session   one connection from a reader to a source, from its first request to its failure
+//	told      of a table: REGIONS ALL. A Told is all that a source remembers of a connection (NEXT)
+//	look      one comparison of this region with the others
 //
-// A Node is one server's end of regions. It answers requests (Source), also before the server is a
-// member. Once it is a member, its Mesh reads each other region: one connection for each of the
-// source's shards, and one goroutine (peer) for each connection.
+// A Node is one server's end of regions. It answers requests (Source), also before the server is a member.
+// Once it is one, its Mesh reads each other region, with a peer for each of that region's shards.
 //
 //	n, err := regions.Open(regions.Options{Store: s})
 //	…
@@ -40,20 +52,24 @@
 //
 //  1. The reader asks its store how far each range was taken (Store.TakenOf), and sends one REGION.PULL
 //     for all ranges that do not wait after a failure (peer.request).
-//  2. The source checks who asks (Source.Pull, ParseRequest). A stranger is refused at once.
+//  2. The source checks the request (Source.Pull, ParseRequest), and refuses readers other than members.
 //  3. The source looks for entries behind the reader's positions (Store.PullAll). If there are none, it
 //     waits for the first one, at most as long as the request says (Store.AwaitAny).
 //  4. The source answers with entries that are committed and durable, and only with its own operations.
-//  5. The reader takes the entries of each range (Store.Take). One record of its log has what it took and
-//     the new position, so after a crash both are there or neither is.
-//  6. The next request names the new positions, and which of them are durable. That acknowledges the
-//     entries. Once all other regions have done so, the source may drop them from its log. If a region is
-//     too far behind (store.Options.RegionBacklog), the source drops them all the same and answers GAP later;
-//     with RegionRefuse it keeps them, and refuses its clients' writes.
+//  5. The reader takes the entries of each range behind its position (Store.Take), and skips others. The
+//     record of its log that has them has the new position too: after a crash both are there or neither is.
+//     Only a very long section takes several records, and comes again if the last of them is missing.
+//  6. The next request names the new positions, and which of them are committed at the reader (acked).
+//     That acknowledges the entries up to there. The source may drop an entry from its log once every other
+//     member has acknowledged it. For each other member, also one just admitted, it keeps at most
+//     store.Options.RegionBacklog bytes of log; beyond that it drops entries all the same, and answers GAP
+//     later. With RegionRefuse it keeps them, and refuses its clients' writes.
+//
+// So no entry is left out or counts twice, whatever is lost or sent again, and whichever side crashes: an
+// entry that comes again changes nothing, as each change has its clock in the store.
 //
 // A session depends on nothing that the reader remembers outside its store: after any failure the reader
-// connects again, and asks from its positions on. A source remembers nothing of a connection but where
-// the next request goes on (Told).
+// connects again, and asks from its positions on.
 //
 // # Requests and answers
 //
@@ -64,7 +80,7 @@
 //	REGION.PULL MEMBERS    the list of members                                     members.go
 //	REGION.PULL SHARDS     the shards of the source, and their nodes               shards.go
 //	REGION.PULL TABLES     the tables of the source                                tables.go
-//	REGION.PULL POSITIONS  how far the source has taken the reader's logs          examine.go
+//	REGION.PULL POSITIONS  how far the one asked has read the one that asks        examine.go
 //	REGION.PULL DIGEST     sums over keys                                          verify.go
 //
 // All numbers are unsigned decimals without sign or leading zeros. Replies are RESP2's.
@@ -74,7 +90,7 @@
 //	REGION.PULL group region incarnation MAX bytes BLOCK ms
 //	    partition first last after acked [partition first last after acked …]
 //
-//	group        of the regions, 64 bits
+//	group        64 bits
 //	region       the number of the reader, 0 to 15
 //	incarnation  of the source, as the reader knows it, 64 bits
 //	MAX          about how many bytes to answer, 1 to 67108864; a section of the log may exceed it
@@ -82,13 +98,13 @@
 //	partition    of the source
 //	first, last  slots of the range; each first slot occurs at most once
 //	after        the reader's position: it asks for the entries behind it
-//	acked        the part of that which is durable at the reader, and will not be asked for again
+//	acked        the part of that which is committed at the reader, and will not be asked for again
 //
 // The answer is an array: the source's clock in unix ms, the version of the list of members that the
 // source knows, and three elements for each range in which something follows: its first slot, the last
-// sequence of the partition, and the entries for Store.Take. The entries are null if there was no room
-// for them: the oldest entries of the source's log come first, whatever their range is. In the place of
-// the entries there is an error if the range cannot be read:
+// sequence of the partition, and the entries for Store.Take, with the proof of the position behind them.
+// The entries are null if there was no room for them: the oldest entries of the source's log come first,
+// whatever their range is. In the place of the entries there is an error if the range cannot be read:
 //
 //	GAP       the log does not reach back to the position: the reader needs the state
 //	REFUSED   the group, the incarnation or the range is another one, or the reader is no member
@@ -110,14 +126,15 @@
 //	acked  for each range of the request before, in its order; none: as before
 //
 // The answer is a string: the array of REGION.PULL, packed (store.Pack). NEXT is an error if the request
-// before it, or one of its ranges, was answered by an error. While there is much to tell, a reader keeps
-// up to six requests under way (ahead.go):
+// before it, or one of its ranges, was answered by an error. While there is much to tell, the source
+// answers about four times in each round trip (EVERY, 5 to 25 ms). The reader keeps six requests under way
+// (ahead.go), so that the source always has one to answer: four on their way, two being taken:
 //
 //	reader                        source
 //	REGION.PULL       ─────────►
 //	                  ◄─────────  entries, as soon as there are some
-//	NEXT, NEXT, NEXT  ─────────►
-//	                  ◄─────────  entries, four times in each round trip
+//	six times NEXT    ─────────►
+//	                  ◄─────────  entries, once in EVERY
 //	NEXT              ─────────►  one for each answer that had entries
 //	                  ◄─────────  no entries: the reader sends no NEXT for this answer
 //	REGION.PULL       ─────────►  once all requests are answered
@@ -132,7 +149,10 @@
 //
 // The answer is a page for Store.Take, or an error as above. The reader asks for pages after GAP,
 // between its requests for the logs of other ranges (stateread.go). Behind the last page it goes on with
-// the log. If a page cannot be taken, or the reader's process ends, the state begins again.
+// the log, from the sequence at which the first page began, and from which the source keeps its log. No
+// change is lost meanwhile, or counts twice: the log brings them all, a change that a page shows already has
+// no newer clock, and pages leave out ids that were applied behind that sequence. If a page cannot be taken,
+// or the reader's process ends, the state begins again.
 //
 // # The other requests
 //
@@ -143,8 +163,8 @@
 //	REGION.PULL DIGEST group region incarnation partition first last fine time
 //
 // MEMBERS is answered by JSON (RegionSet.Encode). A reader asks if an answer names a higher version than
-// it knows, or if it is refused, which may mean that it was removed. The region that asks need not be a
-// member.
+// it knows, or if it is refused, which may mean that it was removed. So MEMBERS, like SHARDS and TABLES,
+// needs only the right group. Each other request is refused unless a member sends it.
 //
 // SHARDS is answered by JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …, "port": …,
 // "tls": …, "leads": …}, …], "own": …}, …], which is empty if the server has all partitions itself. A
@@ -154,62 +174,68 @@
 // TABLES is answered by JSON (store.TableSet). A reader asks when a session begins and once a minute, and
 // Status names the tables that differ. An error changes nothing else: the source is read all the same.
 //
-// POSITIONS is answered by how far the source has taken the logs of the region that asks, with the
-// proofs that this region gave it (store.Positions). The Mesh of a single server asks when it starts, and
-// when somebody names an entry that the own log has not got. A region finds out in this way that its
-// directory is an older copy (Store.Examine). Such a copy is fenced: it refuses its clients' writes, and
-// the others read it no more. A number without a proof changes nothing.
+// POSITIONS turns the roles round: a region asks its readers how far they have taken its own logs. The
+// answer has their positions, each with the proof that came with the entries (store.Positions). The Mesh of
+// a single server asks when it starts, and when a request or an answer names an entry that its log has not
+// got. If the log contradicts a position with a valid proof, the directory is an older copy and is fenced
+// (Store.Examine): it gets a new incarnation, which the list of members does not name. A number without a
+// proof changes nothing. A fence does not end: the operator removes the region and lets it join again,
+// empty, or removes all others if they are lost. The nodes of a cluster give no proofs and ask nobody: if
+// one is an older copy, the others of its shard know more.
 //
 // DIGEST is answered by sums over the keys of a range (store.Digest), without keys that expire before
-// time, unix ms. fine is 0 for one sum for each group of 16 slots, and 1 for 64 sums for each group.
+// time, unix ms. fine is 0 for one sum for each 16 slots, and 1 for 64 sums for each 16 slots.
 //
 // # Members
 //
 // Members may not reach each other, so they do not vote: the arbiter decides. It gives each list the next
-// version, every answer tells the version that the source knows, and a reader that knows a lower version
-// asks for the list. A newcomer is admitted, joins, and is then read:
+// version. Every answer tells the version that the source knows, and a reader that knows a lower one asks
+// for the list. A newcomer is admitted, joins, and is then read:
 //
 //	operator          arbiter                     newcomer             another member
 //	REGION STATUS ───────────────────────────────► says what it is
-//	REGION ADMIT ───► makes version 3, and
-//	                  connects to the newcomer ──► NOREGION
-//	REGION JOIN ─────────────────────────────────► takes version 3
+//	REGION ADMIT ───► connects to the newcomer ──► NOREGION
+//	              ◄── version 3 of the list
+//	REGION JOIN, with version 3 ─────────────────► takes it
 //	                  reads the newcomer           reads both ────────► REFUSED: it knows version 2
 //	                  ◄── REGION.PULL ──────────────────────────────────┤
 //	                  answers: version 3 ──────────────────────────────►│
 //	                  ◄── REGION.PULL MEMBERS ──────────────────────────┤
 //	                                               ◄── REGION.PULL ─────┤ reads the newcomer
-//	                                               asks again at once
+//	                                               asks again at once: it is a member there now
 //
-// If the arbiter is lost, the member with the next number removes it, and is the arbiter from then on.
-//
-// Each step can be interrupted and done again: admitting or joining twice is doing it once. A server is
-// recognized by the id of its data (RegionMember.Data).
-//
-// Remove makes a member gone, and names its heir. Each remaining member then asks each other one for the
-// state of the lost region, and says in its log that it has it (removal.go).
+// Each step can be interrupted and done again. A server is known by the id of its data (RegionMember.Data).
+// A region that is lost stays a member until the operator removes it and names its heir (REGION REMOVE,
+// Node.Remove). If it is the arbiter, the member with the next number removes it, and is the arbiter from
+// then on. The list keeps the lost region, as gone. Each remaining member asks each other one for the state
+// of the lost region, and says in its own log that it has taken all of these (removal.go). Then the heir
+// writes the lost region's parts of counters: it takes back what that region still had to take back, and
+// closes the parts of deleted keys. Operations that the lost region told nobody are lost.
 //
 // # Who may read
 //
 // A reader logs in at a source as any client does (Options.Login, Options.TLS), as a user that has the
-// permission +region.pull. Such a user can name any region as the reader,
-// and any position: no position is believed without its proof. A server that strangers could read does
-// not become a member (Options.Unsafe).
+// permission +region.pull. Such a user can name any region as the reader, and any position. A false acked
+// makes the source drop log that the named region still needs, which then takes the state. Nothing is lost:
+// ids and deletions are kept until that region says in its own log that it took them. A server that anyone
+// could read does not become a member (Options.Unsafe).
 //
 // # Failures
 //
 // A connection that fails is made again after a delay that doubles, from Options.FirstRetry to
 // Options.LastRetry, less a random part. A range that fails waits by itself, and the other ranges go on.
-// A failure that time does not mend (ErrRefused) waits for LastRetry. A range whose source was flushed
-// (store.ErrEra) waits for FirstRetry, until the reader has flushed as well. Pause stops the reading of
-// a region, and Resume begins it at once, without the rest of any delay. Of equal
+// A refusal (ErrRefused) waits for LastRetry, as time alone does not mend it; between clusters it waits as
+// other failures do, since some nodes hear of a member later. If the source reads the refused reader
+// meanwhile, it knows it as a member: the reader asks at once, but only once until the next answer. A range
+// whose source was flushed (store.ErrEra) waits for FirstRetry, until the reader has flushed as well. Pause
+// stops the reading of a region, and Resume begins it at once, without the rest of any delay. Of equal
 // failures in a row only the first is logged; Status shows the last one.
 //
 // # Comparing regions
 //
 // Verify compares the digests of this region with the digests of each other region. Two sums are comparable
-// only if each region has taken all that the other one shows. A group that clients are changing is
-// compared again by its 64 sums, a few times, and then reported as not compared. A difference counts if
+// only if each region has taken all that the other one shows. Slots that clients are changing are
+// compared again by their 64 sums, a few times, and then reported as not compared. A difference counts if
 // it is there in a second comparison. Nothing is mended by it: the operator hears of it.
 //
 // A Mesh does the same by itself once in each Options.DigestPeriod (audit.go), with the regions that it
@@ -233,15 +259,15 @@
 //     TestAnswerMemory).
 //   - A reader that finds a gap takes the state (gap, readStates; TestStateOverGap). In a shard it tries
 //     the other nodes first (gapHere; TestGapAtOneNode).
-//   - A newcomer takes no state before every other member has answered it as a member. A member that does
-//     not know it would forget a deleted key of which another one still tells it (waitsFor;
-//     TestNewcomerWaits).
+//   - A newcomer takes no state before every other member has answered it as a member (waitsFor;
+//     TestNewcomerWaits). A member that does not know it forgets deleted keys too early; the newcomer would
+//     have such a deletion from a third member, and subtract it from what the key counts later.
 //   - A reader that hears of a flush flushes soon (settle; TestFlush).
 //   - Close ends every wait (session; TestClose), also that for a comparison (look; TestAuditCloses).
 //
 // Answering:
-//   - A source refuses a stranger at once (Source.answer; TestRefused), and checks the reader again at each
-//     NEXT (Told.request; TestNext).
+//   - A source refuses readers other than members at once (Source.answer; TestRefused), and checks the reader
+//     again at each NEXT (Told.request; TestNext).
 //   - Each request has one spelling (numbers; TestOneSpelling, FuzzParseRequest).
 //   - A digest ends when its reader has left (Source.digest; TestDigestIsGivenUp).
 //
@@ -265,12 +291,11 @@
 //     (Options.identity; TestNodeOfShard).
 //
 // Failures:
-//   - Equal failures are one line of the log (failed; TestRefused), and so are gaps (settle;
-//     TestGapIsOneLine).
+//   - Equal failures are one line of the log (failed; TestRefused), so are gaps (settle; TestGapIsOneLine).
 //   - Resume waits for no timeout (resume; TestResumeSilent, TestResumeGoesOn).
 //   - A source that stays silent is tried again at least every half minute (connectTo, Options.delay;
 //     TestTriesEachHalfMinute).
-//   - A refused reader does not ask again whenever the source asks it (waitsLong, askedUs; TestExcused).
+//   - A refused reader asks at once when the source reads it, but once only (waitsLong; TestExcused).
 //
 // Comparing:
 //   - Writes do not keep keys from being compared (peer.verify; TestVerifyWhileWritten, TestLookNarrows).

@@ -302,7 +302,7 @@ func (n *Node) wake() {
 	}
 }
 
-// safe refuses what a server that strangers can read must not do.
+// safe refuses what a server that anyone can read must not do.
 func (n *Node) safe() error {
 	if n.opts.Unsafe == nil {
 		return nil

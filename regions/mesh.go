@@ -62,7 +62,7 @@ type Options struct {
 	// does; default 1 h. The first time is at random within it, and what differs is looked at again
 	// after a sixtieth of it.
 	DigestPeriod time.Duration
-	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
+	// Unsafe says why this server must be no member, if anyone could read it; nil: it may be one.
 	// A Node asks before it becomes one, or lets others in.
 	Unsafe func() error
 	// Remember keeps a few bytes (MaxRemembered), in the place of those before, and Recall returns

@@ -119,7 +119,7 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 }
 
 // answer asks the store for all ranges, so that it learns all acknowledgements, also of ranges
-// without news. It fails if the whole request is refused, like the request of a stranger. If there
+// without news. It fails if the whole request is refused, as when its sender is no member. If there
 // is nothing to tell, behind is what to wait for. Plain answers are not packed.
 func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []store.Behind, err error) {
 	pulls := make([]store.Pull, len(q.Ranges))
