@@ -4,11 +4,11 @@ import (
 	"errors"
 	"os"
 	"path"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -36,7 +36,7 @@ type spare struct {
 	path  string
 	lacks atomic.Bool // there is less of it than there should be
 
-	mu   sync.Mutex
+	mu   longlock.Mutex // held while the file grows
 	size int64
 }
 
