@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -296,9 +295,7 @@ func (a *Admin) hasShard(c *Configuration) error {
 
 // NewID draws an id: of a cluster, a shard or a node.
 func NewID() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return raftgroup.NewID()
 }
 
 // admit adds a node to the configuration, in the shard that it names; the first one of a shard

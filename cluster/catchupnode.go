@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -127,7 +128,7 @@ func (n *Node) onSnapshot(q *raft.InstallSnapshotRequest) (*raft.InstallSnapshot
 	}
 	a.Term = q.Term
 	if n.contradicts(place{q.LastLogTerm, q.LastLogIndex}) {
-		return a, errKeepsLost
+		return a, raftgroup.ErrKeepsLost
 	}
 	if q.LastLogIndex <= n.log.Applied() {
 		a.Success = true
@@ -310,7 +311,7 @@ func (c *leaderConn) Close() error {
 func (n *Node) examine(dir string, m *manifest) error {
 	at, lastTerm, nearest, err := examineCut(n.o.FS, dir, n.st.Meta(), m, n.log.Applied())
 	if err == nil && slices.ContainsFunc(nearest[:], n.contradicts) {
-		return errKeepsLost
+		return raftgroup.ErrKeepsLost
 	}
 	if err == nil {
 		n.files.fetched.Store(&fetched{manifest: m, at: at, lastTerm: lastTerm})

@@ -9,14 +9,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // swapValue is the name of the node's own value that says that it takes other files.
 const swapValue = "fbfkv.swap"
-
-// termValue is Raft's name of the term.
-const termValue = "CurrentTerm"
 
 // The steps of a swap. Each is noted before it begins, and is repeated after a crash.
 const (
@@ -38,12 +36,12 @@ type swap struct {
 }
 
 // begin notes the swap, for finishSwap to do.
-func (w swap) begin(stable *Stable) error {
+func (w swap) begin(stable *raftgroup.Stable) error {
 	w.Step = stepErase
 	return w.note(stable)
 }
 
-func (w swap) note(stable *Stable) error {
+func (w swap) note(stable *raftgroup.Stable) error {
 	b, err := json.Marshal(w)
 	if err != nil {
 		return err
@@ -53,7 +51,8 @@ func (w swap) note(stable *Stable) error {
 
 // finishSwap does what begin has noted, before the data directory is opened. After an error or a
 // crash it must be called again, and until then nothing else may use the directory.
-func finishSwap(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) (c TransferCounts, err error) {
+func finishSwap(fsys vfs.FS, dir string, stable *raftgroup.Stable, log *slog.Logger) (c TransferCounts,
+	err error) {
 	b, err := stable.Get([]byte(swapValue))
 	if err != nil || len(b) == 0 {
 		return c, err
@@ -65,7 +64,7 @@ func finishSwap(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) (c Tr
 	return w.Counts, w.finish(fsys, dir, stable, log)
 }
 
-func (w swap) finish(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) error {
+func (w swap) finish(fsys vfs.FS, dir string, stable *raftgroup.Stable, log *slog.Logger) error {
 	if w.Step == stepErase {
 		if err := persistence.Erase(fsys, dir); err != nil {
 			return err
@@ -90,17 +89,10 @@ func (w swap) finish(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) 
 }
 
 // adopt takes over what belongs to the files.
-func (w swap) adopt(stable *Stable) error {
-	var b []byte
-	if w.Snapshot != nil {
-		var err error
-		if b, err = json.Marshal(snapshot{Meta: *w.Snapshot}); err != nil {
-			return err
-		}
-	}
-	term, err := stable.GetUint64([]byte(termValue))
+func (w swap) adopt(stable *raftgroup.Stable) error {
+	term, err := stable.GetUint64([]byte(raftgroup.TermValue))
 	if err == nil && term < w.Term {
-		err = stable.SetUint64([]byte(termValue), w.Term)
+		err = stable.SetUint64([]byte(raftgroup.TermValue), w.Term)
 	}
-	return errors.Join(err, stable.Set([]byte(snapshotValue), b))
+	return errors.Join(err, stable.SetLast(w.Snapshot))
 }

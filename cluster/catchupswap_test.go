@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
@@ -52,7 +53,7 @@ func recordsOf(fsys vfs.FS, dir string) (last uint64, err error) {
 // its own id and vote in any case.
 func TestSwapCrash(t *testing.T) {
 	const own, others = 3, 7
-	values := map[string]string{termValue: string(make([]byte, 7)) + "\x05",
+	values := map[string]string{raftgroup.TermValue: string(make([]byte, 7)) + "\x05",
 		"LastVoteTerm": string(make([]byte, 7)) + "\x05", "LastVoteCand": "somebody"}
 	taken := 0
 	for at, done := 1, false; !done; at += raced.Step {
@@ -61,7 +62,7 @@ func TestSwapCrash(t *testing.T) {
 			if err := makeDir(t, mem, "d", own).Close(); err != nil {
 				t.Fatal(err)
 			}
-			stable, err := OpenStable(mem, "d")
+			stable, err := raftgroup.OpenStable(mem, "d")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,7 @@ func TestSwapCrash(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			must(t, stable.Set([]byte(snapshotValue), []byte(`{"Meta":{"ID":"old","Index":1}}`)))
+			must(t, stable.Set([]byte("fbfkv.snapshot"), []byte(`{"Meta":{"ID":"old","Index":1}}`)))
 			must(t, stable.Close())
 			other := makeDir(t, mem, "other", others)
 			must(t, other.Cut(func() {}))
@@ -84,7 +85,7 @@ func TestSwapCrash(t *testing.T) {
 			fsys := errorfs.Wrap(mem, crashtest.AtOperation(at, func() {
 				left = crashtest.Left(mem, percent, rng)
 			}))
-			stable, err = OpenStable(fsys, "d")
+			stable, err = raftgroup.OpenStable(fsys, "d")
 			must(t, err)
 			w := swap{Term: 4, Snapshot: &raft.SnapshotMeta{Version: 1, ID: "new", Index: 6, Term: 4}}
 			if at%2 == 0 {
@@ -98,7 +99,7 @@ func TestSwapCrash(t *testing.T) {
 				left = crashtest.Left(mem, percent, rng)
 			}
 
-			stable, err = OpenStable(left, "d")
+			stable, err = raftgroup.OpenStable(left, "d")
 			must(t, err)
 			if _, err := finishSwap(left, "d", stable, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatalf("operation %d: %v", at, err)
@@ -107,7 +108,7 @@ func TestSwapCrash(t *testing.T) {
 			must(t, err)
 			meta, err := stable.Last()
 			must(t, err)
-			term, err := stable.GetUint64([]byte(termValue))
+			term, err := stable.GetUint64([]byte(raftgroup.TermValue))
 			must(t, err)
 			got := fmt.Sprint(records, meta, term)
 			before, after := fmt.Sprint(own, &raft.SnapshotMeta{ID: "old", Index: 1}, 5),
@@ -119,7 +120,7 @@ func TestSwapCrash(t *testing.T) {
 				t.Errorf("operation %d leaves %s, neither %s nor %s", at, got, before, after)
 			}
 			for name, value := range values {
-				if b, _ := stable.Get([]byte(name)); name != termValue && string(b) != value {
+				if b, _ := stable.Get([]byte(name)); name != raftgroup.TermValue && string(b) != value {
 					t.Errorf("operation %d: %s is %q", at, name, b)
 				}
 			}
@@ -142,7 +143,7 @@ func TestSwapCrash(t *testing.T) {
 func TestSwapWithoutFiles(t *testing.T) {
 	mem := vfs.NewMem()
 	must(t, makeDir(t, mem, "d", 1).Close())
-	stable, err := OpenStable(mem, "d")
+	stable, err := raftgroup.OpenStable(mem, "d")
 	must(t, err)
 	defer stable.Close()
 	must(t, swap{Term: 1}.begin(stable))

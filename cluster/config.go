@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -29,7 +30,7 @@ const (
 	// MaxMembers bounds the nodes of a cluster.
 	MaxMembers = 64
 	// maxConfiguration bounds the bytes of an encoded one, maxTables those of its tables.
-	maxConfiguration = 128 << 10
+	maxConfiguration = raftgroup.MaxContent
 	maxTables        = 64 << 10
 	maxPartitions    = 1024
 	maxHost          = 253

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -38,7 +39,7 @@ const membershipValue = "fbfkv.membership"
 // it is interrupted, the next OpenDirectory finishes. Safe for concurrent use.
 type Directory struct {
 	// Stable is the file CLUSTER in it.
-	Stable *Stable
+	Stable *raftgroup.Stable
 
 	fs   vfs.FS
 	path string
@@ -94,7 +95,7 @@ func openDirectory(fsys vfs.FS, path string, recovers bool) (*Directory, error) 
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	stable, err := OpenStable(fsys, path)
+	stable, err := raftgroup.OpenStable(fsys, path)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func openDirectory(fsys vfs.FS, path string, recovers bool) (*Directory, error) 
 	return d, nil
 }
 
-func readMembership(s *Stable) (m membership, err error) {
+func readMembership(s *raftgroup.Stable) (m membership, err error) {
 	b, err := s.Get([]byte(membershipValue))
 	if err != nil || len(b) == 0 {
 		return m, err
@@ -171,7 +172,7 @@ func (d *Directory) found() error {
 	if self == nil {
 		return invalid("the founder is no member")
 	}
-	if err := d.Stable.SetUint64([]byte(termValue), 1); err != nil {
+	if err := d.Stable.SetUint64([]byte(raftgroup.TermValue), 1); err != nil {
 		return err
 	}
 	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(self.ID),
@@ -180,8 +181,7 @@ func (d *Directory) found() error {
 	if err != nil {
 		return err
 	}
-	sink.(*snapshotSink).own = true
-	return sink.Close()
+	return raftgroup.Own{Sync: d.Stable.Settle}.Persist(sink)
 }
 
 // change changes what the file says, durably.
@@ -312,7 +312,7 @@ func CheckAlone(fsys vfs.FS, path string) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 		return nil // what cannot be entered cannot be opened either, and then the store says why
 	}
-	stable, err := OpenStable(fsys, path)
+	stable, err := raftgroup.OpenStable(fsys, path)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/internal/raced"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/store"
@@ -197,7 +198,7 @@ func TestDirectoryIsRefused(t *testing.T) {
 	if err := CheckAlone(mem, "d"); !errors.Is(err, ErrMember) {
 		t.Errorf("removed, without its cluster: %v", err)
 	}
-	s, err := OpenStable(mem, "d")
+	s, err := raftgroup.OpenStable(mem, "d")
 	if err != nil {
 		t.Fatal(err)
 	}

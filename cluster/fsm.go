@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -254,7 +255,7 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.n.files.lacks.Load() || m.n.files.holding.Load() && m.n.keepsLog() {
 		return nil, errHeld
 	}
-	return kept{sync: m.n.log.Sync}, nil
+	return raftgroup.Own{Sync: m.n.log.Sync}, nil
 }
 
 // Restore refuses a snapshot: it holds no state. A node that is behind the log fetches the
@@ -262,24 +263,3 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 func (m machine) Restore(r io.ReadCloser) error {
 	return errors.Join(errors.New("a snapshot of the shard was sent, which has no files"), r.Close())
 }
-
-// kept is the content of a snapshot.
-type kept struct {
-	content []byte
-	sync    func() error // makes durable what was applied
-}
-
-func (k kept) Persist(sink raft.SnapshotSink) error {
-	// Raft begins behind the snapshot at the next start, so that recovery must reach it.
-	err := k.sync()
-	if err == nil {
-		sink.(*snapshotSink).own = true
-		_, err = sink.Write(k.content)
-	}
-	if err != nil {
-		return errors.Join(err, sink.Cancel())
-	}
-	return sink.Close()
-}
-
-func (k kept) Release() {}

@@ -27,7 +27,7 @@ const (
 // watchDisk has the node hear of a disk that does not answer. Elections wait for the node's own
 // values as the shard's log does for its files.
 func (n *Node) watchDisk() {
-	n.log.Watch(n.o.Stable.values.Work())
+	n.log.Watch(n.o.Stable.Work())
 	if w := n.witness(); w != nil {
 		n.log.Watch(w.values.Work())
 	}

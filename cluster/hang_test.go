@@ -104,7 +104,7 @@ func TestHungFileOfTheNode(t *testing.T) {
 		set := make(chan error, 1)
 		go func() { set <- n.o.Stable.Set([]byte("k"), []byte("v")) }()
 		await(t, "it waits for the disk", func() bool {
-			_, busy := n.o.Stable.values.Work().Counts()
+			_, busy := n.o.Stable.Work().Counts()
 			return busy
 		})
 		looks(n, time.Millisecond) // this one sees it
@@ -139,7 +139,7 @@ func TestHungDiskOfAMetaLeader(t *testing.T) {
 		set := make(chan error, 1)
 		go func() { set <- old.stable.Set([]byte("k"), []byte("v")) }()
 		await(t, "it waits for the disk", func() bool {
-			_, busy := old.stable.values.Work().Counts()
+			_, busy := old.stable.Work().Counts()
 			return busy
 		})
 		old.meta.DiskHangs()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -169,7 +170,7 @@ func (m *replica) start() {
 		}
 		return nil
 	})))
-	stable, err := OpenStable(m.full, "d")
+	stable, err := raftgroup.OpenStable(m.full, "d")
 	if err != nil {
 		m.s.t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 )
@@ -39,7 +39,7 @@ const (
 type MetaOptions struct {
 	// ID is the node's, Stable the directory's.
 	ID     string
-	Stable *Stable
+	Stable *raftgroup.Stable
 	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
 	Net     *Net
 	Address string
@@ -68,7 +68,7 @@ type Meta struct {
 	o         MetaOptions
 	raft      *raft.Raft
 	transport *Transport
-	log       *metaLog
+	log       *raftgroup.MetaLog
 	ledSince  time.Time // watch's goroutine
 	// the term in which this node leads and has applied all that was committed before; watch's
 	knowsAll  uint64
@@ -103,21 +103,21 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	m.changes.Store(&changed)
-	stable := o.Stable.meta()
+	stable := o.Stable.Meta()
 	var err error
-	if m.log, err = openMetaLog(stable, m.fail); err != nil {
+	if m.log, err = raftgroup.OpenMetaLog(stable, m.fail); err != nil {
 		return nil, err
 	}
 	elected := make(chan bool, 16)
-	c := raftConfig(o.ID, o.Timeout, metaElectionPart, metaLeasePart, metaCommitPart, elected, o.Logger)
+	c := raftgroup.Config(o.ID, o.Timeout, metaElectionPart, metaLeasePart, metaCommitPart, elected, o.Logger)
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = metaSnapshotEvery, 1, time.Second
 	m.transport = o.Net.Transport(KindMeta, o.Address, max(o.Timeout, minMessageTime))
 	m.transport.BeforeSending(m.settling(o.Stable))
 	if o.Found != nil {
-		err = beginGroup(c, m.log, stable, m.transport)
+		err = raftgroup.Begin(c, m.log, stable, m.transport)
 	}
 	if err == nil {
-		m.raft, err = raft.NewRaft(c, metaMachine{m}, m.log, numbers{stable, m.fail}, stable, m.transport)
+		m.raft, err = raft.NewRaft(c, metaMachine{m}, m.log, stable.ForRaft(m.fail), stable, m.transport)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the meta group: %w", err), m.transport.Close())
@@ -131,39 +131,6 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 
 // level is the newest format level that this node's program reads.
 func (m *Meta) level() int { return int(m.o.Net.self.format) }
-
-// raftConfig returns what the Raft groups have in common.
-func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool,
-	log *slog.Logger) *raft.Config {
-	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(id)
-	part := func(p float64) time.Duration { return time.Duration(p * float64(timeout)) }
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = part(election),
-		part(election), part(lease), part(commit)
-	c.NoLegacyTelemetry = true // each of its measures again under another name
-	c.NotifyCh = elected
-	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		&hclog.LoggerOptions{Level: hclog.Info})
-	return c
-}
-
-// beginGroup makes this node the first and only voter of a new Raft group, unless that has a log or a
-// snapshot already.
-func beginGroup(c *raft.Config, logs raft.LogStore, stable *Stable, t *Transport) error {
-	last, err := logs.LastIndex()
-	if err != nil || last > 0 {
-		return err
-	}
-	if meta, err := stable.Last(); err != nil || meta != nil {
-		return err
-	}
-	// An earlier attempt may have ended between the term and the log; nobody else knows of it.
-	if err := stable.SetUint64([]byte(termValue), 0); err != nil {
-		return err
-	}
-	only := raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: t.LocalAddr()}}}
-	return raft.BootstrapCluster(c, logs, stable, stable, t, only)
-}
 
 // Configuration returns the newest configuration that this node knows; its version is 0 if the node
 // knows none.
@@ -217,17 +184,17 @@ func (f metaMachine) Apply(l *raft.Log) any {
 func (f metaMachine) Snapshot() (raft.FSMSnapshot, error) {
 	c := f.m.Configuration()
 	if c.Version == 0 {
-		return kept{nil, f.m.o.Stable.Settle}, nil
+		return raftgroup.Own{Sync: f.m.o.Stable.Settle}, nil
 	}
 	b, err := c.Encode()
-	return kept{b, f.m.o.Stable.Settle}, err
+	return raftgroup.Own{Content: b, Sync: f.m.o.Stable.Settle}, err
 }
 
 // Restore takes in a configuration.
 func (f metaMachine) Restore(r io.ReadCloser) error {
 	defer r.Close()
-	if contradicts, err := f.m.log.contradicts(); err != nil || contradicts {
-		err = cmp.Or(err, errMetaLogContradicts)
+	if contradicts, err := f.m.log.Contradicts(); err != nil || contradicts {
+		err = cmp.Or(err, raftgroup.ErrContradicts)
 		f.m.fail(err)
 		return err
 	}
@@ -244,7 +211,7 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 
 // shorten makes a snapshot take the place of a long log.
 func (m *Meta) shorten() {
-	if m.log.isLong() {
+	if m.log.IsLong() {
 		_ = m.raft.Snapshot().Error() // there is one already, or it is tried again
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
@@ -38,7 +39,7 @@ type metaNode struct {
 	id     string
 	fs     *vfs.MemFS
 	port   int
-	stable *Stable
+	stable *raftgroup.Stable
 	net    *Net
 	meta   *Meta                // nil: it does not run
 	newest atomic.Pointer[Meta] // the last one, for net
@@ -110,7 +111,7 @@ func (n *metaNode) listen() {
 func (n *metaNode) start(founds bool) {
 	n.g.t.Helper()
 	var err error
-	n.stable, err = OpenStable(errorfs.Wrap(n.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	n.stable, err = raftgroup.OpenStable(errorfs.Wrap(n.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if gate := n.gate.Load(); gate != nil &&
 			(op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
 			<-*gate
@@ -299,7 +300,7 @@ func TestMetaSnapshotWithinTheLog(t *testing.T) {
 				return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last &&
 					leader.meta.raft.AppliedIndex() == last
 			})
-			own, err := node.stable.meta().Last()
+			own, err := node.stable.Meta().Last()
 			must(t, err)
 			if own != nil && own.Index < last && last-own.Index < metaSnapshotEvery {
 				break // it takes no newer one by itself
@@ -368,9 +369,10 @@ func TestMetaChangesAtOnce(t *testing.T) {
 				return c.Shards[0].Epoch == all && c.Version == before.Version+3*each
 			})
 			await(t, "the log is short", func() bool {
-				n.meta.log.mu.Lock()
-				defer n.meta.log.mu.Unlock()
-				return len(n.meta.log.entries) <= 4*metaSnapshotEvery
+				first, err := n.meta.log.FirstIndex()
+				last, err2 := n.meta.log.LastIndex()
+				must(t, errors.Join(err, err2))
+				return last-first < 4*metaSnapshotEvery
 			})
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 )
 
@@ -179,7 +180,7 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 	request *raft.InstallSnapshotRequest,
 	into *raft.InstallSnapshotResponse, data io.Reader) error {
 	to := peer{id, address}
-	content, err := io.ReadAll(io.LimitReader(data, maxKept))
+	content, err := io.ReadAll(io.LimitReader(data, raftgroup.MaxContent))
 	if err != nil {
 		return err
 	}

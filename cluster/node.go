@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -28,7 +29,7 @@ type Options struct {
 	// Open opens the store of the data directory, with this as its Options.Replicated.
 	Open func(replicated func(*oplog.Log) store.Log) (*store.Store, error)
 	// Stable keeps term, vote and the metadata of snapshots. Close closes it.
-	Stable *Stable
+	Stable *raftgroup.Stable
 	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
 	Net     *Net
 	Address string
@@ -165,8 +166,8 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail,
-		Lost: n.lost}
+	entries := &raftgroup.LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle,
+		Failed: n.fail, Lost: n.lost}
 	err = n.beginLog(entries)
 	if err == nil && o.Alone {
 		err = n.standAlone(entries)
@@ -193,8 +194,8 @@ func Start(o Options) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) startRaft(entries *LogStore) error {
-	c := raftConfig(n.o.ID, n.o.Timeout, electionPart, leasePart, leasePart/4, n.elected, n.o.Logger)
+func (n *Node) startRaft(entries *raftgroup.LogStore) error {
+	c := raftgroup.Config(n.o.ID, n.o.Timeout, electionPart, leasePart, leasePart/4, n.elected, n.o.Logger)
 	c.SnapshotThreshold, c.TrailingLogs = cmp.Or(n.o.SnapshotEvery, snapshotEvery),
 		cmp.Or(n.o.Trailing, trailing)
 	c.SnapshotInterval = 10 * time.Second
@@ -208,10 +209,10 @@ func (n *Node) startRaft(entries *LogStore) error {
 	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, messageTime(n.o))
 	n.transport.BeforeSending(n.settling(n.o.Stable))
 	if n.o.Found {
-		err = beginGroup(c, entries, n.o.Stable, n.transport)
+		err = raftgroup.Begin(c, entries, n.o.Stable, n.transport)
 	}
 	if err == nil {
-		n.raft, err = raft.NewRaft(c, machine{n}, entries, numbers{n.o.Stable, n.fail}, n.o.Stable,
+		n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable.ForRaft(n.fail), n.o.Stable,
 			n.transport)
 	}
 	if err != nil {
@@ -245,7 +246,7 @@ func (n *Node) confirm(term uint64) error {
 // beginLog gives the log of a founder that brings data its first entry, which is the last one
 // of the snapshot that stands for these (Directory.found). Raft asks a follower for the entry
 // at which a snapshot ends.
-func (n *Node) beginLog(entries *LogStore) error {
+func (n *Node) beginLog(entries *raftgroup.LogStore) error {
 	meta, err := n.o.Stable.Last()
 	if _, last := n.log.EntryBounds(); err != nil || meta == nil || last != 0 || meta.Index != foundedAt {
 		return err
@@ -454,7 +455,7 @@ func (e *ending) fail(err error) {
 }
 
 // settling makes durable what Raft has set. Without that nothing is sent, and nothing may go on.
-func (e *ending) settling(s *Stable) func() error {
+func (e *ending) settling(s *raftgroup.Stable) func() error {
 	return func() error {
 		err := s.Settle()
 		if err != nil {

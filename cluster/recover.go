@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
@@ -181,8 +182,8 @@ func Retire(dir string) error {
 
 // standAlone makes this node the only one of its shard, whatever the log says, by an entry
 // behind all others.
-func (n *Node) standAlone(entries *LogStore) error {
-	term, err := n.o.Stable.GetUint64([]byte(termValue))
+func (n *Node) standAlone(entries *raftgroup.LogStore) error {
+	term, err := n.o.Stable.GetUint64([]byte(raftgroup.TermValue))
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (n *Node) standAlone(entries *LogStore) error {
 	}
 	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID),
 		Address: raft.ServerAddress(n.o.Address)}}}
-	if err := n.o.Stable.SetUint64([]byte(termValue), term); err != nil {
+	if err := n.o.Stable.SetUint64([]byte(raftgroup.TermValue), term); err != nil {
 		return err
 	}
 	return entries.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -301,7 +302,7 @@ func TestReignHasNoGap(t *testing.T) {
 		data, _ := l.next()
 		entries = append(entries, &raft.Log{Index: 9 + uint64(i), Term: 3, Data: data})
 	}
-	s := &LogStore{Log: l.Log, Reserved: l.reserved,
+	s := &raftgroup.LogStore{Log: l.Log, Reserved: l.reserved,
 		Failed: func(err error) { t.Errorf("the process ends: %v", err) }}
 	if err := s.StoreLogs(entries[1:]); !errors.Is(err, errReignGap) {
 		t.Errorf("the second entry alone: %v", err)

@@ -8,71 +8,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-func mustStable(t testing.TB, fsys vfs.FS) *Stable {
+func mustStable(t testing.TB, fsys vfs.FS) *raftgroup.Stable {
 	t.Helper()
-	s, err := OpenStable(fsys, "data")
+	s, err := raftgroup.OpenStable(fsys, "data")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// TestStable: what was set is there after a start, and so is the node's id.
-func TestStable(t *testing.T) {
-	mem := vfs.NewMem()
-	s := mustStable(t, mem)
-	id := s.Node()
-	if len(id) != 40 {
-		t.Fatal(id)
-	}
-	if n, err := s.GetUint64([]byte("CurrentTerm")); n != 0 || err != nil {
-		t.Fatal(n, err)
-	}
-	if b, err := s.Get([]byte("LastVoteCand")); len(b) != 0 || err != nil {
-		t.Fatal(b, err)
-	}
-	if list, err := s.List(); len(list) != 0 || err != nil {
-		t.Fatal(list, err)
-	}
-	sink, err := s.Create(1, 7, 3,
-		raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: "a:1"}}}, 5, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sink.Close() == nil {
-		t.Fatal("a snapshot of another node was taken")
-	}
-	sink.(*snapshotSink).own, sink.(*snapshotSink).done = true, false
-	_, err = sink.Write([]byte("content"))
-	for _, err := range []error{err, sink.Close(), s.SetUint64([]byte("CurrentTerm"), 9),
-		s.Set([]byte("LastVoteCand"), []byte("b"))} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		s = mustStable(t, mem)
-		n, err := s.GetUint64([]byte("CurrentTerm"))
-		b, err2 := s.Get([]byte("LastVoteCand"))
-		if s.Node() != id || n != 9 || string(b) != "b" || err != nil || err2 != nil {
-			t.Fatal(s.Node(), n, b, err, err2)
-		}
-		list, err := s.List()
-		if err != nil || len(list) != 1 || list[0].Index != 7 || list[0].Term != 3 ||
-			list[0].ConfigurationIndex != 5 ||
-			len(list[0].Configuration.Servers) != 1 || list[0].Size != 7 || list[0].ID != sink.ID() {
-			t.Fatal(list, err)
-		}
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestTermBeforeMessage: a term is durable when anything rests on it: a vote, a message that
@@ -108,7 +56,12 @@ func TestTermBeforeMessage(t *testing.T) {
 	set(1)
 	check("a vote", 1, s.Set([]byte("LastVoteCand"), []byte("b")))
 
-	logs := &LogStore{Log: openLog(t, vfs.NewMem()), Settle: s.Settle}
+	fsys := vfs.NewMem()
+	must(t, disk.MakeDir(fsys, "log"))
+	l, err := oplog.Open(oplog.Options{FS: fsys, Dir: "log", MarkDir: ".", FileSize: 64 << 10, Partitions: 1,
+		Sections: func(*oplog.Entry) (from, to int, begins bool, err error) { return 0, 0, false, nil }})
+	must(t, err)
+	logs := &raftgroup.LogStore{Log: l, Settle: s.Settle}
 	set(2)
 	check("an entry is stored", 2, logs.StoreLog(&raft.Log{Index: 1, Term: 2}))
 	set(3)
@@ -165,7 +118,7 @@ func TestNodeKeepsTerm(t *testing.T) {
 			answer.Granted || answer.Term != request.Term {
 			t.Fatalf("%+v: %v", answer, err)
 		}
-		left, err := OpenStable(crashtest.Left(follower.fs, 0, rand.New(rand.NewPCG(1, 1))), "d")
+		left, err := raftgroup.OpenStable(crashtest.Left(follower.fs, 0, rand.New(rand.NewPCG(1, 1))), "d")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,9 +133,9 @@ func TestNodeKeepsTerm(t *testing.T) {
 // it when it starts again.
 func TestBeginningIsInterrupted(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	stable, err := OpenStable(mem, "d")
+	stable, err := raftgroup.OpenStable(mem, "d")
 	must(t, err)
-	must(t, errors.Join(stable.SetUint64([]byte(termValue), 1), stable.Settle(), stable.Close()))
+	must(t, errors.Join(stable.SetUint64([]byte(raftgroup.TermValue), 1), stable.Settle(), stable.Close()))
 	s := &shard{t: t, first: testID("1")}
 	s.meant.Store(&s.first)
 	m := &replica{s: s, id: s.first, fs: mem}

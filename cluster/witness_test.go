@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -314,9 +315,9 @@ func TestOldStartIsRefused(t *testing.T) {
 		back.stop()
 		starts := s.leader().running().witness().of(back.id).Starts
 		back.fs = older
-		stable, err := OpenStable(older, "d")
+		stable, err := raftgroup.OpenStable(older, "d")
 		must(t, err)
-		number, err := stable.GetUint64([]byte(startsValue))
+		number, err := stable.GetUint64([]byte("fbfkv.starts"))
 		must(t, errors.Join(err, stable.Close()))
 		if starts < number+2 {
 			t.Fatalf("start %d is known, the copy is of start %d", starts, number)
@@ -527,7 +528,8 @@ func TestSnapshotOfAnotherLog(t *testing.T) {
 			t.Errorf("its own: %v, %v, %v", a, err, n.Status().Aside)
 		}
 		q.LastLogTerm++
-		if a, err := n.onSnapshot(q); !errors.Is(err, errKeepsLost) || a.Success || n.Status().Aside == nil {
+		a, err := n.onSnapshot(q)
+		if !errors.Is(err, raftgroup.ErrKeepsLost) || a.Success || n.Status().Aside == nil {
 			t.Errorf("another: %v, %v, %v", a, err, n.Status().Aside)
 		}
 	})
@@ -552,7 +554,7 @@ func TestFilesOfAnotherLog(t *testing.T) {
 			fs    *vfs.MemFS
 			dir   string
 			fault error
-		}{{m.copyRunning(), "own", nil}, {other.members[0].fs, "other", errKeepsLost}} {
+		}{{m.copyRunning(), "own", nil}, {other.members[0].fs, "other", raftgroup.ErrKeepsLost}} {
 			if ok, err := vfs.Clone(from.fs, m.fs, "d", from.dir); !ok || err != nil {
 				t.Fatal(ok, err)
 			}

@@ -36,8 +36,10 @@ var mayImport = map[string]string{
 	"fbf":                "fbf/internal/frame",
 	"fbf/paper":          "fbf/internal/frame",
 	"fbf/internal/frame": "",
-	"cluster": "cluster/raftmsg cluster/wire persistence persistence/crashtest persistence/disk persistence/oplog store " +
-		"server/peercert server/tlstest internal/longlock internal/raced",
+	"cluster": "cluster/raftgroup cluster/raftmsg cluster/wire persistence persistence/crashtest " +
+		"persistence/disk persistence/oplog store server/peercert server/tlstest internal/longlock internal/raced",
+	"cluster/raftgroup": "cluster/raftmsg persistence persistence/crashtest persistence/disk persistence/oplog " +
+		"internal/longlock",
 	"cluster/raftmsg": "",
 	"cluster/wire":    "persistence/disk",
 	"node": "cluster commands commands/acl persistence persistence/disk " +
@@ -61,7 +63,7 @@ var onlyIn = map[string][]string{
 	// store knows its file system's interface, and nothing else of Pebble.
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
-	"github.com/hashicorp/raft":        {"cluster", "cluster/raftmsg"},
+	"github.com/hashicorp/raft":        {"cluster", "cluster/raftgroup", "cluster/raftmsg"},
 	"net": {"server", "server/tlstest", "cluster", "cluster/wire", "regions", "node",
 		"internal/sim"},
 }

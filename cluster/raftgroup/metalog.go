@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"errors"
@@ -19,12 +19,12 @@ const (
 	metaLogKeeps = 16 << 10
 )
 
-// errMetaLogContradicts ends the process, which drops the log when it starts again.
-var errMetaLogContradicts = errors.New("the log of the meta group contradicts its leader's snapshot")
+// ErrContradicts ends the process, which drops the log when it starts again.
+var ErrContradicts = errors.New("the log of the meta group contradicts its leader's snapshot")
 
-// metaLog is the log of the meta group, a raft.LogStore: a few configurations, all of which are one
+// MetaLog is the log of the meta group, a raft.LogStore: a few configurations, all of which are one
 // value of the node's own. Safe for concurrent use.
-type metaLog struct {
+type MetaLog struct {
 	s      *Stable     // the meta group's
 	failed func(error) // is told of an error after which the log is not what Raft takes it for (R8)
 
@@ -36,16 +36,16 @@ type metaLog struct {
 
 // It is no raft.MonotonicLogStore, of which Raft deletes everything when it takes a snapshot: also
 // entries behind that, which it then misses.
-var _ raft.LogStore = (*metaLog)(nil)
+var _ raft.LogStore = (*MetaLog)(nil)
 
-// openMetaLog reads the log, and drops it if it contradicts the snapshot, which has then come from a leader.
-func openMetaLog(s *Stable, failed func(error)) (*metaLog, error) {
+// OpenMetaLog reads the log, and drops it if it contradicts the snapshot, which has then come from a leader.
+func OpenMetaLog(s *Stable, failed func(error)) (*MetaLog, error) {
 	b, err := s.Get([]byte(metaLogValue))
 	if err != nil {
 		return nil, err
 	}
 	entries, err := raftmsg.DecodeEntries(b)
-	l := &metaLog{s: s, failed: failed, entries: entries, size: len(b)}
+	l := &MetaLog{s: s, failed: failed, entries: entries, size: len(b)}
 	for i, e := range entries {
 		if i > 0 && e.Index != entries[i-1].Index+1 {
 			err = raftmsg.ErrMalformed
@@ -54,16 +54,16 @@ func openMetaLog(s *Stable, failed func(error)) (*metaLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: the log of the meta group", persistence.ErrCorrupt)
 	}
-	if contradicts, err := l.contradicts(); err != nil || !contradicts {
+	if contradicts, err := l.Contradicts(); err != nil || !contradicts {
 		return l, err
 	}
 	return l, l.set(nil)
 }
 
-// contradicts reports whether the log has another entry where the snapshot ends, so that it has
+// Contradicts reports whether the log has another entry where the snapshot ends, so that it has
 // none of the leader's from there on. Raft keeps such entries when it takes a leader's snapshot,
 // and then accepts none behind it.
-func (l *metaLog) contradicts() (bool, error) {
+func (l *MetaLog) Contradicts() (bool, error) {
 	snapshot, err := l.s.Last()
 	if err != nil || snapshot == nil {
 		return false, err
@@ -73,7 +73,7 @@ func (l *metaLog) contradicts() (bool, error) {
 }
 
 // FirstIndex returns the index of the first entry, 0 if there is none.
-func (l *metaLog) FirstIndex() (uint64, error) {
+func (l *MetaLog) FirstIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.entries) == 0 {
@@ -83,7 +83,7 @@ func (l *metaLog) FirstIndex() (uint64, error) {
 }
 
 // LastIndex returns the index of the last entry, 0 if there is none.
-func (l *metaLog) LastIndex() (uint64, error) {
+func (l *MetaLog) LastIndex() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.entries) == 0 {
@@ -93,7 +93,7 @@ func (l *metaLog) LastIndex() (uint64, error) {
 }
 
 // GetLog reads an entry. raft.ErrLogNotFound: there is none with that index.
-func (l *metaLog) GetLog(index uint64, log *raft.Log) error {
+func (l *MetaLog) GetLog(index uint64, log *raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.entries) == 0 || index < l.entries[0].Index ||
@@ -105,11 +105,11 @@ func (l *metaLog) GetLog(index uint64, log *raft.Log) error {
 }
 
 // StoreLog stores an entry, as StoreLogs does.
-func (l *metaLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+func (l *MetaLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
 // StoreLogs stores entries durably. The stored entries may end before the first of them: a snapshot
 // then covers the gap, and takes the place of all stored entries.
-func (l *metaLog) StoreLogs(logs []*raft.Log) error {
+func (l *MetaLog) StoreLogs(logs []*raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := l.entries[:len(l.entries):len(l.entries)]
@@ -134,7 +134,7 @@ func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 // ones as are not worth keeping. The last of the first ones stays, since a snapshot may end there:
 // if entries follow that a new leader lacks, Raft looks there, and not in the snapshot, for where
 // both logs are still the same.
-func (l *metaLog) DeleteRange(lo, hi uint64) error {
+func (l *MetaLog) DeleteRange(lo, hi uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(l.entries)
@@ -162,7 +162,7 @@ func (l *metaLog) DeleteRange(lo, hi uint64) error {
 // set makes entries the present ones. When Raft cannot store entries in the place of those that it
 // has deleted, it goes on as if it still had these, and takes what follows them from another
 // leader: a gap.
-func (l *metaLog) set(entries []*raft.Log) error {
+func (l *MetaLog) set(entries []*raft.Log) error {
 	b := raftmsg.EncodeEntries(entries...)
 	if err := l.s.Set([]byte(metaLogValue), b); err != nil {
 		if l.cut || !errors.Is(err, persistence.ErrBadOptions) {
@@ -174,10 +174,10 @@ func (l *metaLog) set(entries []*raft.Log) error {
 	return nil
 }
 
-// isLong reports whether the log needs a snapshot before it gets another entry: all that is in the node's
+// IsLong reports whether the log needs a snapshot before it gets another entry: all that is in the node's
 // own values, a snapshot and two configurations among them, takes 1 MiB.
-func (l *metaLog) isLong() bool {
+func (l *MetaLog) IsLong() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.size > 2*maxConfiguration
+	return l.size > 2*MaxContent
 }

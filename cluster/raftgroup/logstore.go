@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"errors"
@@ -33,8 +33,8 @@ type LogStore struct {
 	cut atomic.Bool // entries were deleted and none stored since
 }
 
-// errKeepsLost is why entries are not deleted.
-var errKeepsLost = errors.New("the entries were committed, and the shard has lost them")
+// ErrKeepsLost is why entries are not deleted.
+var ErrKeepsLost = errors.New("the entries were committed, and the shard has lost them")
 
 // The log is monotonic: Raft leaves no gap, and deletes everything before it begins anew.
 var _ raft.MonotonicLogStore = (*LogStore)(nil)
@@ -102,13 +102,13 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 }
 
 // DeleteRange deletes entries, both ends included: durably if they are the last ones or all; the
-// first ones are given up with their files, but for the last of them, as metaLog's are. oplog's
+// first ones are given up with their files, but for the last of them, as MetaLog's are. oplog's
 // ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
 	_, last := s.Log.EntryBounds()
 	if applied := s.Log.Applied(); s.Lost != nil && hi == last && lo <= applied {
 		s.Lost(lo, applied)
-		return errKeepsLost
+		return ErrKeepsLost
 	}
 	if hi < last {
 		if hi--; hi < lo {

@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"errors"
@@ -123,7 +123,7 @@ func TestLogStoreKeepsLost(t *testing.T) {
 	}
 	l.SetApplied(4)
 	for _, from := range []uint64{1, 4} {
-		if err := s.DeleteRange(from, 6); !errors.Is(err, errKeepsLost) || lost != from {
+		if err := s.DeleteRange(from, 6); !errors.Is(err, ErrKeepsLost) || lost != from {
 			t.Errorf("entries from %d on are deleted: %v, and %d is said to be lost", from, err, lost)
 		}
 	}

@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // The names of a node's own values; Raft's have its own names.
@@ -23,8 +24,11 @@ const (
 	startsValue   = "fbfkv.starts"
 )
 
-// maxKept bounds the content of a snapshot, bytes.
-const maxKept = maxConfiguration
+// TermValue is Raft's name of the term.
+const TermValue = "CurrentTerm"
+
+// MaxContent bounds the content of a snapshot, bytes: an encoded configuration of the cluster.
+const MaxContent = 128 << 10
 
 // Stable has what belongs to this node alone: its id, a Raft group's term and vote, and what Raft
 // calls a snapshot. It is the file CLUSTER of the data directory, which no backup has (R9). It
@@ -65,8 +69,8 @@ func OpenStable(fsys vfs.FS, dir string) (*Stable, error) {
 	return &Stable{values: v, node: string(id)}, nil
 }
 
-// meta returns the same of the meta group, in the same file, which it does not close.
-func (s *Stable) meta() *Stable {
+// Meta returns the same of the meta group, in the same file, which it does not close.
+func (s *Stable) Meta() *Stable {
 	return &Stable{values: s.values, node: s.node, prefix: "meta.", whole: true}
 }
 
@@ -91,6 +95,9 @@ func (s *Stable) CountStart() (number uint64, err error) {
 // Close closes the file.
 func (s *Stable) Close() error { return s.values.Close() }
 
+// Work is the file's writes and fsyncs, for oplog's Watch.
+func (s *Stable) Work() *disk.Work { return s.values.Work() }
+
 // Set sets a value durably; a nil one deletes it.
 func (s *Stable) Set(key, value []byte) error { return s.values.Set(s.prefix+string(key), value) }
 
@@ -102,9 +109,11 @@ func (s *Stable) SetUint64(key []byte, n uint64) error {
 	return s.values.SetSoon(s.prefix+string(key), binary.BigEndian.AppendUint64(nil, n))
 }
 
-// numbers is a Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends
+// ForRaft returns the Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends
 // with the reason, and until then nothing leaves the node and the log does not change, because
 // Settle fails as well.
+func (s *Stable) ForRaft(fail func(error)) raft.StableStore { return numbers{s, fail} }
+
 type numbers struct {
 	*Stable
 	fail func(error)
@@ -148,7 +157,7 @@ type snapshotSink struct {
 	done bool
 }
 
-// errNotOwn refuses a snapshot that a leader has sent (catchup.go).
+// errNotOwn refuses a snapshot that a leader has sent (cluster/catchup.go).
 var errNotOwn = errors.New("a node takes no snapshot of another")
 
 // Create begins a snapshot, which takes the place of the last one as it is closed.
@@ -162,6 +171,18 @@ func (s *Stable) Create(version raft.SnapshotVersion, index, term uint64, config
 		Version: version, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term,
 		Configuration: configuration, ConfigurationIndex: configurationIndex,
 	}}}, nil
+}
+
+// SetLast makes a snapshot the last one, durably, which has no content; nil: there is none.
+func (s *Stable) SetLast(meta *raft.SnapshotMeta) error {
+	var b []byte
+	if meta != nil {
+		var err error
+		if b, err = json.Marshal(snapshot{Meta: *meta}); err != nil {
+			return err
+		}
+	}
+	return s.Set([]byte(snapshotValue), b)
 }
 
 // last returns the last snapshot, nil if there is none.
@@ -212,8 +233,8 @@ func (k *snapshotSink) ID() string { return k.snap.Meta.ID }
 
 // Write adds to the snapshot's content.
 func (k *snapshotSink) Write(p []byte) (int, error) {
-	if len(k.snap.Content)+len(p) > maxKept {
-		return 0, fmt.Errorf("a snapshot has more than %d bytes", maxKept)
+	if len(k.snap.Content)+len(p) > MaxContent {
+		return 0, fmt.Errorf("a snapshot has more than %d bytes", MaxContent)
 	}
 	k.snap.Content = append(k.snap.Content, p...)
 	return len(p), nil
