@@ -3,6 +3,7 @@ package commands
 import (
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -187,6 +188,10 @@ func replyCSeen(w *resp.Writer, r *Result) {
 		w.Int(1)
 	default:
 		region, member := r.Op.Object.(string)
+		if h := r.Op.Seen.Hold; h != nil {
+			replyHold(w, &r.Op.Seen, h)
+			return
+		}
 		w.Array(3 + int(bit(member)))
 		w.Int(r.Op.Seen.Delta)
 		w.Int(r.Op.Seen.Result)
@@ -194,6 +199,24 @@ func replyCSeen(w *resp.Writer, r *Result) {
 		if member {
 			w.BulkString(region)
 		}
+	}
+}
+
+// replyHold answers what is remembered of a hold: amount, first reply, when it was opened, and how it ended.
+func replyHold(w *resp.Writer, s *store.Seen, h *store.HoldEnd) {
+	w.Array(4)
+	w.Int(s.Delta)
+	w.Int(s.Result)
+	w.Int(h.Opened)
+	switch h.How {
+	case store.Settled:
+		w.BulkString("settled " + strconv.FormatInt(h.Settled, 10))
+	case store.Cancelled:
+		w.BulkString("cancelled")
+	case store.Expired:
+		w.BulkString("expired")
+	default:
+		w.BulkString("open")
 	}
 }
 

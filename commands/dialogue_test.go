@@ -197,10 +197,12 @@ func TestCounterErrors(t *testing.T) {
 	longKey := strings.Repeat("k", store.MaxKey+1)
 	c.play([]step{
 		{"CINCRBY", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT " +
-			"unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds " +
+			"unix-time-milliseconds] [WITHSTATUS] [LBOUND lowerbound] [UBOUND upperbound] " +
+			"[EX seconds | PX milliseconds | EXAT unix-time-seconds " +
 			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT " +
-			"unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds " +
+			"unix-time-milliseconds] [WITHSTATUS] [LBOUND lowerbound] [UBOUND upperbound] " +
+			"[EX seconds | PX milliseconds | EXAT unix-time-seconds " +
 			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a x", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a +1", "-ERR value is not an integer or out of range"},
@@ -233,7 +235,7 @@ func TestCounterErrors(t *testing.T) {
 		{"CMINCRBY a x k 1", "-ERR value is not an integer or out of range"},
 		{"CMINCRBY a 2 k 1", "-ERR numkeys does not match the number of arguments"},
 		{"CMINCRBY a 9223372036854775807 k 1", "-ERR numkeys does not match the number of arguments"},
-		{"CMINCRBY z 2 p 1 p 1", "-ERR keys of one operation must be distinct and belong to one table"},
+		{"CMINCRBY z 2 p 1 p 1", "-ERR keys of one operation must be distinct"},
 		{"CMINCRBY z 2 p 1 k 1", "-ERR increment or decrement would overflow"},
 		{"CGET p", "nil"}, // all or nothing
 		{"FBF.ADD f x", ":1"},

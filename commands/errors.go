@@ -85,6 +85,9 @@ var storeErrors = []struct {
 
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 	{store.ErrBound, "BOUND "},
+	{store.ErrNoHold, "NOHOLD "},
+	{store.ErrEnded, "ENDED "},
+	{store.ErrHoldExpired, "EXPIRED "},
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},

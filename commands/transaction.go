@@ -178,7 +178,7 @@ func doExec(p *Pipeline, _ [][]byte) {
 		}
 		p.add(q.cmd, q.args, muted)
 		s := &p.round.slots[len(p.round.slots)-1]
-		if refused = s.kind == slotError; !refused && i > 0 {
+		if refused = s.kind == slotError; !refused && flags != 0 && i > 0 {
 			p.round.batch.Ops[s.op].Flags |= flags
 		}
 	}

@@ -39,6 +39,7 @@ const (
 	MovedState   MovedKind = kindState
 	MovedFilters MovedKind = 'f' // a piece of the content of the newest snapshot
 	MovedPage    MovedKind = kindPage
+	MovedHold    MovedKind = kindHold
 	MovedRow     MovedKind = kindRow
 	MovedExpiry  MovedKind = kindExpiry
 	MovedRun     MovedKind = kindRun // the header of a run; its records follow
@@ -48,7 +49,7 @@ const (
 // movedKinds is the order of the items. A run and its records come in turn. There is one of
 // each of the first movedFixed; more of the third are allowed, and any number of the others.
 const (
-	movedKinds = "hsfprxe"
+	movedKinds = "hsfporxe"
 	movedFixed = 3
 )
 
@@ -158,7 +159,7 @@ func (im *Image) Write(dir string, seq uint64, first, last uint16, header []byte
 	rows, end := make([]byte, rowPrefixSize), make([]byte, rowPrefixSize)
 	putPosition(rows, uint64(first)<<48)
 	putPosition(end, uint64(last)<<48|hashMask)
-	for _, lower := range [][]byte{prefix(kindPage), rows, prefix(kindExpiry)} {
+	for _, lower := range [][]byte{prefix(kindPage), prefix(kindHold), rows, prefix(kindExpiry)} {
 		upper := bytes.Clone(lower)
 		if lower[0] == kindRow {
 			upper = end
@@ -349,6 +350,7 @@ type MovedReader struct {
 type MovedItem struct {
 	Kind  MovedKind
 	Value []byte // of all but pages and runs
+	Hold  HoldKey
 	Row   RowKey // of a row, and of an expiry
 	At    int64  // of an expiry: unix ms
 	Page  Page
@@ -477,6 +479,9 @@ func (m *MovedReader) parse(item *MovedItem) (err error) {
 		belongs = len(key) == 0
 	case MovedPage:
 		item.Page, err = pageOf(key, m.value)
+		belongs = err == nil && binary.BigEndian.Uint16(key[1:]) == m.partition
+	case MovedHold:
+		item.Hold, err = holdKeyOf(key)
 		belongs = err == nil && binary.BigEndian.Uint16(key[1:]) == m.partition
 	case MovedRow:
 		item.Row, err = rowKeyOf(key)

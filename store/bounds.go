@@ -42,30 +42,37 @@ type bounds struct{ lower, upper int64 }
 
 var noBounds = bounds{math.MinInt64, math.MaxInt64}
 
-// check reports whether a value lies within bounds: nil or a BoundError.
-func (b bounds) check(key []byte, value int64) error {
+// check refuses a value below the lower bound, and one above the upper bound.
+func (b bounds) check(key []byte, low, high int64) error {
 	switch {
-	case value < b.lower:
-		return &BoundError{Key: string(key), Value: value, Bound: b.lower}
-	case value > b.upper:
-		return &BoundError{Key: string(key), Value: value, Bound: b.upper, Above: true}
+	case low < b.lower:
+		return &BoundError{Key: string(key), Value: low, Bound: b.lower}
+	case high > b.upper:
+		return &BoundError{Key: string(key), Value: high, Bound: b.upper, Above: true}
 	}
 	return nil
 }
 
-// boundsOfTable returns the bounds that the table of a key sets to a change of its counter's value. A bound
-// beyond which the value lies already does not bind a change that brings it nearer.
-func (r *ref) boundsOfTable(value int64) bounds {
+// side returns the bound that a change is judged by: the upper one if the value rises.
+func (b bounds) side(rises bool) bounds {
+	if rises {
+		return bounds{math.MinInt64, b.upper}
+	}
+	return bounds{b.lower, math.MaxInt64}
+}
+
+// tableBounds returns the bounds of the table of a key.
+func (p *machine) tableBounds(key []byte) bounds {
 	b := noBounds
-	if !r.p.catalog.bounded {
+	if !p.catalog.bounded {
 		return b
 	}
-	d := r.p.catalog.find(r.key)
+	d := p.catalog.find(key)
 	if d.Min.Set {
-		b.lower = min(d.Min.N, value)
+		b.lower = d.Min.N
 	}
 	if d.Max.Set {
-		b.upper = max(d.Max.N, value)
+		b.upper = d.Max.N
 	}
 	return b
 }
@@ -89,23 +96,79 @@ func (x *turn) valueOf(r *ref) int64 {
 	return r.c.value
 }
 
-// checkBounds refuses to give a counter another value if that is beyond a bound of its table, or beyond
-// own ones, the operation's.
+// heldOf returns what open holds set aside of a counter: more of it, and less.
+func (x *turn) heldOf(r *ref) (up, down int64) {
+	x.endDue(r.p)
+	return r.p.holds.of(r.key)
+}
+
+// checkBounds refuses to change the value of a counter if that leads beyond a bound of its table, or beyond
+// own ones, the operation's. Open holds count as if all of them were settled in full.
 func (x *turn) checkBounds(r *ref, next int64, own bounds) error {
-	if own != noBounds {
-		if err := own.check(r.key, next); err != nil {
-			return err
-		}
-	}
-	if !r.p.catalog.bounded {
+	table := r.p.tableBounds(r.key)
+	if own == noBounds && table == noBounds {
 		return nil
 	}
-	err := r.boundsOfTable(x.valueOf(r)).check(r.key, next)
-	if b, beyond := err.(*BoundError); beyond { // the counter may lie outside of the table's
-		d := r.p.catalog.find(r.key)
-		if b.Bound = d.Min.N; b.Above {
-			b.Bound = d.Max.N
-		}
+	up, down := x.heldOf(r)
+	low, high := addSaturated(next, down), addSaturated(next, up)
+	if err := own.check(r.key, low, high); err != nil {
+		return err
 	}
-	return err
+	if value := x.valueOf(r); next != value {
+		return table.side(next > value).check(r.key, low, high)
+	}
+	return nil
+}
+
+// checkValue refuses to overwrite the value of a counter with one that leads beyond a bound of its table.
+// Holds do not count.
+func (x *turn) checkValue(r *ref, next int64) error {
+	if value := x.valueOf(r); next != value {
+		return r.p.tableBounds(r.key).side(next > value).check(r.key, next, next)
+	}
+	return nil
+}
+
+// checkSide refuses what would be left of a counter with its holds, if it is beyond a bound on one side:
+// of its table, or own ones.
+func (x *turn) checkSide(r *ref, left int64, rises bool, own bounds) error {
+	if err := own.side(rises).check(r.key, left, left); err != nil {
+		return err
+	}
+	return r.p.tableBounds(r.key).side(rises).check(r.key, left, left)
+}
+
+// boundsFor returns the least and the largest value that an INCREX may give a counter.
+func (x *turn) boundsFor(r *ref, value int64, own bounds) bounds {
+	table := r.p.tableBounds(r.key)
+	if own == noBounds && table == noBounds {
+		return noBounds
+	}
+	up, down := x.heldOf(r)
+	return bounds{
+		lower: max(own.without(down, 0).lower, min(table.without(down, 0).lower, value)),
+		upper: min(own.without(0, up).upper, max(table.without(0, up).upper, value)),
+	}
+}
+
+// without returns bounds of the value alone, of which holds take a part: none stay none.
+func (b bounds) without(down, up int64) bounds {
+	if b.lower != math.MinInt64 {
+		b.lower = addSaturated(b.lower, -down)
+	}
+	if b.upper != math.MaxInt64 {
+		b.upper = addSaturated(b.upper, -up)
+	}
+	return b
+}
+
+// addSaturated adds two integers; a sum out of range is the nearest that there is.
+func addSaturated(a, b int64) int64 {
+	switch n, ok := sum(a, b); {
+	case ok:
+		return n
+	case b > 0:
+		return math.MaxInt64
+	}
+	return math.MinInt64
 }

@@ -304,6 +304,7 @@ func (c *partitionCheck) checkState() {
 	want.size = is.size
 	if c.first > 1 {
 		want.floor, want.incarnation = cmp.Or(want.floor, is.floor), cmp.Or(want.incarnation, is.incarnation)
+		want.holds, want.holdSum = is.holds, is.holdSum // checkHolds has compared these with their rows
 	}
 	if want.regions != nil && is.regions != nil { // idle regions do not log what they hear
 		for from, taken := range is.regions.heard {

@@ -222,6 +222,7 @@ type checkpoint struct {
 	build    *seen.Build
 	snapshot *snapshot
 	pages    []dirtyPages // to be written
+	holds    savedHolds   // likewise
 	spoiled  bool         // errSpoiled
 	urgent   bool         // make haste
 	pace     pacer
@@ -250,7 +251,7 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()
-	c.pages = p.takeDirtyPages()
+	c.pages, c.holds = p.takeDirtyPages(), p.holds.takeChanged()
 	return true
 }
 
@@ -258,7 +259,8 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 func (p *machine) stateRow() partitionState {
 	return partitionState{
 		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
-		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
+		size: p.size, objects: uint64(len(p.objects)), holds: uint64(len(p.holds.due)), holdSum: p.holds.sum,
+		catalog: p.catalog, horizons: p.horizons(),
 		adopted: p.adopted, gone: p.gone, handed: p.handed, number: p.number, regions: p.regions.clone(),
 	}
 }
@@ -309,6 +311,7 @@ func (c *checkpoint) run() error {
 	c.giveBack()
 	c.build.GiveBack()
 	p.mu.Lock()
+	p.holds.whole = true
 	p.saving.checkpointSeq, p.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
@@ -331,6 +334,7 @@ func (c *checkpoint) writeState() error {
 	b := c.s.db.NewChanges()
 	flushed := c.deleteFlushed(b)
 	b.PutState(p.id, c.state.encode())
+	c.putHolds(b)
 	if err := c.build.Publish(b); err != nil {
 		c.s.commitFailed(err)
 		return err
@@ -342,6 +346,20 @@ func (c *checkpoint) writeState() error {
 	c.build.Committed()
 	p.saving.state = c.state
 	return nil
+}
+
+// putHolds writes the holds that have changed since the last checkpoint: the rows are exactly as of the
+// state's sequence.
+func (c *checkpoint) putHolds(b *persistence.Changes) {
+	if c.holds.drop {
+		b.DropHolds(c.p.id)
+	}
+	for _, k := range c.holds.gone {
+		b.DeleteHold(c.p.id, k)
+	}
+	for _, h := range c.holds.put {
+		b.PutHold(c.p.id, h.key, h.value)
+	}
 }
 
 // forgetExpiries drops from memory the expiries that are in the index on disk

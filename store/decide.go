@@ -22,6 +22,12 @@ func (x *turn) decideOne(op *Op) error {
 	if err := x.endObjects(op); err != nil {
 		return err
 	}
+	if err := x.isHold(op); err != nil {
+		if err == errAnswered {
+			return nil
+		}
+		return err
+	}
 	return kinds[op.Kind].turn(x, op)
 }
 
@@ -89,7 +95,7 @@ func (x *turn) cIncrBy(op *Op) error {
 func (x *turn) duplicate(op *Op, r *ref) error {
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
-		if r.seen.Delta != op.Delta {
+		if r.seen.Delta != op.Delta || !r.seen.IsIncrement() {
 			return ErrMismatch
 		}
 		r.t.figures.Confirmed++
@@ -279,7 +285,7 @@ func (x *turn) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e := &x.entry
 	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
-	e.c, e.t, e.hash, e.r = r.c, r.t, r.hash, nil
+	e.c, e.t, e.hash, e.r, e.end, e.drain = r.c, r.t, r.hash, nil, nil, seen.NoDrain
 	return e
 }
 

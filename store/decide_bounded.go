@@ -150,11 +150,11 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 	if op.Flags&Strict != 0 || len(op.Deltas) == 0 {
 		return x.strict(op, r, value)
 	}
-	own, b := op.ownBounds(0), r.boundsOfTable(value)
+	own := op.ownBounds(0)
 	if r.c.parts() != nil && (value < own.lower || value > own.upper) {
 		r.p.beyond++
 	}
-	b = bounds{max(own.lower, b.lower), min(own.upper, b.upper)}
+	b := x.boundsFor(r, value, own)
 	next, ok := within(value, op.Delta, b.lower, b.upper)
 	if !ok && op.Flags&Saturate == 0 || b.lower > b.upper {
 		return boundedResult{value: value}, nil

@@ -32,7 +32,7 @@ func (x *turn) set(op *Op) error {
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
 	}
-	if err := x.checkBounds(r, op.Delta, noBounds); err != nil {
+	if err := x.checkValue(r, op.Delta); err != nil {
 		return err
 	}
 	e := entry{kind: entrySet, key: r.key, c: c, value: op.Delta}
@@ -62,7 +62,7 @@ func (x *turn) mset(op *Op) error {
 		}
 	}
 	for i := range refs {
-		if err := x.checkBounds(&refs[i], op.Deltas[i], noBounds); err != nil {
+		if err := x.checkValue(&refs[i], op.Deltas[i]); err != nil {
 			return err
 		}
 	}

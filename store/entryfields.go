@@ -69,6 +69,14 @@ var (
 			}
 		}}
 
+	fieldEnd = entryField{"end bytes",
+		func(e *entry, dst []byte) []byte { return coding.AppendBytes(dst, e.end.AppendTo(nil)) },
+		func(e *entry, r *sectionReader) { e.end = seen.ReadHoldEnd(r.Bytes()) }}
+
+	fieldDrain = entryField{"drain, 1 byte",
+		func(e *entry, dst []byte) []byte { return append(dst, byte(e.drain)) },
+		func(e *entry, r *sectionReader) { e.drain = seen.Drain(r.Byte()) }}
+
 	fieldMerged = entryField{"what, 1 byte",
 		func(e *entry, dst []byte) []byte { return append(dst, e.r.merged) },
 		func(e *entry, r *sectionReader) { e.r.merged = r.Byte() }}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // entryKind is the kind of a log entry: one outcome of Decide.
@@ -43,7 +44,10 @@ const (
 	entryLevelled  entryKind = 28
 	entryHeir      entryKind = 29
 	entryPaid      entryKind = 30
-	entryEnd       entryKind = 31 // the lowest number that is free
+	entryHold      entryKind = 31
+	entryHoldEnd   entryKind = 32
+	entryDrain     entryKind = 33
+	entryEnd       entryKind = 34 // the lowest number that is free
 )
 
 // kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a
@@ -100,7 +104,7 @@ const (
 // kindRows has a row for each kind. Redo uses it, so that it cannot be initialized with what redoes.
 var kindRows [256]kindRow
 
-var _ = fillKindRows(clientKinds(), tableKinds(), partitionKinds(), heardKinds(), regionKinds())
+var _ = fillKindRows(clientKinds(), moneyKinds(), tableKinds(), partitionKinds(), heardKinds(), regionKinds())
 
 func fillKindRows(groups ...map[entryKind]kindRow) bool {
 	for _, rows := range groups {
@@ -191,6 +195,42 @@ func clientKinds() map[entryKind]kindRow {
 			redo:   (*machine).redoDrop,
 		},
 	}
+}
+
+// moneyKinds returns the kinds of holds and drains.
+func moneyKinds() map[entryKind]kindRow {
+	return map[entryKind]kindRow{
+		entryHold: {
+			name: "hold", meaning: "an amount, delta, is set aside until the expiry; value is the reply",
+			fields: []entryField{fieldTable, fieldOp}, fits: (*entry).holdFits,
+			traits: hasTable | hasOpid | isPlain, key: keyNamed, redo: (*machine).redoHold,
+		},
+		entryHoldEnd: {
+			name: "hold's end", meaning: "a hold has ended: delta and value are its own. end is as in the record " +
+				"(tag 4). If it was settled, the counter's value is the result afterwards, and flags are about it",
+			fields: []entryField{fieldTable, fieldOp, fieldEnd}, fits: (*entry).holdEndFits,
+			traits: hasTable | hasOpid | isPlain, key: keyCounter, makes: (*entry).isSettled,
+			redo: (*machine).redoHoldEnd,
+		},
+		entryDrain: {
+			name: "drain", meaning: "an idempotent operation that deleted the counter. drain: 1 its value was " +
+				"value, 2 there was none",
+			fields: []entryField{fieldTable, fieldOp, fieldDrain},
+			fits:   func(e *entry) bool { return e.drain == seen.DrainSome || e.drain == seen.DrainNone },
+			traits: hasTable | hasOpid | isPlain, key: keyCounter,
+			makes: func(e *entry) bool { return e.drain == seen.DrainSome }, redo: (*machine).redoDrain,
+		},
+	}
+}
+
+// holdFits reports whether the entry of a hold has an amount and an expiry.
+func (e *entry) holdFits() bool { return e.delta != 0 && e.flags&^flagHasTime == flagHasExpire }
+
+func (e *entry) isSettled() bool { return e.end.How == seen.Settled }
+
+// holdEndFits reports whether only the end of a hold that was settled is about the counter.
+func (e *entry) holdEndFits() bool {
+	return e.end != nil && (e.isSettled() || e.flags == flagExact)
 }
 
 // tableKinds returns the kinds about a whole table, or all of them.

@@ -87,7 +87,7 @@ func TestKindsAreWhole(t *testing.T) {
 func TestFrequentKindsFollowTheTable(t *testing.T) {
 	for kind := entryApply; kind < entryEnd; kind++ {
 		e := entry{kind: kind, typ: TypeFilter, table: 300, key: []byte("key"), id: []byte("id"), delta: -700,
-			value: 1 << 40, r: someRegional()}
+			value: 1 << 40, end: &HoldEnd{How: Settled}, r: someRegional()}
 		b := e.putFields(nil)
 		want := e
 		var byTable []byte

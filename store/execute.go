@@ -439,9 +439,8 @@ func (x *execution) decideShare(from, to int) {
 
 // take lets an operation take its turn (decide.go), and notes for each of its keys what
 // the reply rests on (G3): on the key's own last change, or on the FLUSHALL that took it;
-// on everything that was decided in the partition so far if a filter, the tables or the
-// memory of ids had a part in it, for they do not tell which operation it was. An
-// operation of this region whose record was found is no newer than the last change of its key.
+// on everything that was decided in the partition so far if a filter, the tables, holds or the
+// memory of ids had a part in it, for they do not tell which operation it was.
 func (x *execution) take(op *Op) {
 	if x.frozen != nil && (op.Kind.Write() || x.moved) {
 		if op.Err = x.refusal(op); op.Err != nil {
@@ -456,12 +455,21 @@ func (x *execution) take(op *Op) {
 	op.Err, op.run.judged = x.decideOne(op), true
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if p := r.p; op.Kind.has(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
+		if p := r.p; x.restsOnKey(op, r) {
 			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
 			p.draft.need = p.seq
 		}
 	}
+}
+
+// restsOnKey reports whether a reply rests on the last change of its key alone. An increment of this region
+// whose record was found is no newer than that; but a hold may have ended since, or a drain found nothing.
+func (x *execution) restsOnKey(op *Op, r *ref) bool {
+	if op.Kind.has(ofKeys) {
+		return !op.Kind.Write() || len(r.p.holds.due) == 0 && !r.p.catalog.bounded
+	}
+	return r.verdict == verdictSeen && r.seen.Own() && r.seen.IsIncrement() && op.Err == nil
 }
 
 // apply turns the outcomes into one log record and fixes its place in the

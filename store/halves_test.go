@@ -20,18 +20,18 @@ import (
 const runnerFiles = `backup check check_pages check_views checkpoint clock doc execute export fetch
 	maintain move movein moveload partition proof pull pullwait pullwire rebuild recover regiondigest
 	regiondrop regionflush regionshare regionstate regionstore replica route savepages saving scan
-	snapshot statewire stats store tables take takestate tell walk writeback`
+	snapshot stats store tables take tell walk writeback`
 
 // fromRunner is what the machine uses of the runner all the same: a row of the table of entries says
 // how another region's entry of its kind is taken.
-var fromRunner = []string{"taker", "pulledEntry", "takeApplied", "takeCursor", "takeLost", "takeOwed",
-	"takeLevelled"}
+var fromRunner = []string{"taker", "pulledEntry", "takeApplied", "takeCursor", "takeHeard", "takeLost",
+	"takeOwed", "takeLevelled"}
 
 // fromOutside are the packages that the machine must not use at all, or only by the names given.
 var fromOutside = map[string]string{
 	"sync": "", "sync/atomic": "", "os": "", "io/fs": "", "net": "", "context": "", "log/slog": "",
 	"time":                               "Duration Hour Millisecond Milliseconds Second",
-	"github.com/fbfkv/fbfkv/persistence": "Content Entries Hash Key Number Object Page RowKey Seq Slot",
+	"github.com/fbfkv/fbfkv/persistence": "Content Entries Hash HoldKey ID Key Number Object Page RowKey Seq Slot",
 	"github.com/fbfkv/fbfkv/persistence/oplog": "SectionOverhead",
 	"github.com/cockroachdb/pebble/v2/vfs":     "",
 }

@@ -3,8 +3,8 @@ package store
 // Kind says what an Op does: one row of kinds.
 type Kind uint16
 
-// kindsPerType is how many kinds a type of key has at most. Those of type t begin with
-// t*kindsPerType; those below are of counters, or work on keys of any type.
+// kindsPerType is how many kinds a type of key has at most. Those of an object's type t begin with
+// t*kindsPerType; those below firstObject*kindsPerType are of counters, or work on keys of any type.
 const kindsPerType = 32
 
 // kindFlags say what the store must know of a kind before an operation has its turn.
@@ -59,9 +59,18 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*turn).getEx},
 		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*turn).expireAt},
 		Persist:  {is: writes | ofKeys, entries: 1, turn: (*turn).persist},
+		CHold:    {is: writes | hasID, entries: 1, turn: (*turn).cHold},
+		// also a tombstone
+		CSettle:  {is: writes | hasID, entries: 2, fields: holdEndRoom, turn: (*turn).cSettle},
+		CCancel:  {is: writes | hasID, entries: 1, fields: holdEndRoom, turn: (*turn).cCancel},
+		CGetDel:  {is: writes | hasID, entries: 2, turn: (*turn).cGetDel}, // likewise
+		CHeld:    {turn: (*turn).cHeld},
+		CHolds:   {turn: (*turn).cHolds},
 		FlushAll: {is: writes | allKeys | anyObject, entries: 1, turn: (*turn).decideFlush},
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*turn).removeExpired},
+		endHolds: {is: writes | manyKeys, entries: 1, fields: holdEndRoom + MaxOpID,
+			turn: (*turn).endHolds},
 
 		// also tombstones, before and after
 		regionMerge: {is: writes, entries: 3, turn: (*turn).regionMerge},
@@ -98,7 +107,9 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 func (k Kind) has(flags kindFlags) bool { return kinds[k].is&flags != 0 }
 
 // internal reports whether no client asks for such operations.
-func (k Kind) internal() bool { return k == removeExpired || k >= regionMerge && k < kindsPerType }
+func (k Kind) internal() bool {
+	return k == removeExpired || k == endHolds || k >= regionMerge && k < Kind(firstObject)*kindsPerType
+}
 
 // Write reports whether operations of this kind can change state.
 func (k Kind) Write() bool { return k.has(writes) }

@@ -71,7 +71,8 @@ type views struct {
 	size        int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot         *hotCounters
 	rows        *rowFilter // which keys may have a row
-	newExpiries expiries   // keys whose expiry no row's index knows yet
+	holds       holdings
+	newExpiries expiries // keys whose expiry no row's index knows yet
 	tables      map[uint32]*tableState
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
@@ -146,6 +147,7 @@ func (p *machine) release() {
 	for _, c := range p.objects {
 		c.object().release()
 	}
+	p.memory.add(-p.holds.clear())
 }
 
 // planner asks a filter for its next event and settles its memory.

@@ -70,6 +70,9 @@ func (s *Store) cycle() {
 			s.refreshDue(p)
 		}
 		s.expireAllDue(&batch)
+		for _, p := range s.partitions {
+			s.expireHolds(p, &batch)
+		}
 		if s.member.Load() && s.Leads() {
 			for _, p := range s.partitions {
 				s.dropEnded(p, &batch)
@@ -292,6 +295,33 @@ func (s *Store) expireDue(p *partition, b *Batch, served []servedExpiry) []serve
 	}
 	return served
 }
+
+// expireHolds ends a partition's holds whose time has come: none is open a second later.
+func (s *Store) expireHolds(p *partition, b *Batch) {
+	for range maxHoldBatches {
+		if p.frozen.Load() != nil || !p.lockNow() {
+			return
+		}
+		wall, _ := s.look()
+		b.Reset()
+		op := b.Add(endHolds)
+		var ids []string
+		for _, h := range p.holds.expired(wall, expiryBatch) {
+			op.Keys, ids = append(op.Keys, []byte(h.of.key)), append(ids, h.id)
+		}
+		p.mu.Unlock()
+		if len(ids) == 0 {
+			return
+		}
+		op.Object = ids
+		if s.Execute(b); op.Err != nil {
+			return
+		}
+	}
+}
+
+// maxHoldBatches bounds what one cycle does in one partition.
+const maxHoldBatches = 64
 
 // pruneTables forgets tables and links whose memory has drained, in each partition by its
 // own logged time.

@@ -91,6 +91,7 @@ type moveModel struct {
 	plain *Store
 	owner []int // of partitions
 	sent  []Op  // with opids
+	held  []Op  // … that are holds
 	n     int
 }
 
@@ -140,6 +141,10 @@ func (m *moveModel) both(op Op) {
 	s, other, partition := m.at(key)
 	want, got := do(m.plain, op), do(s, op)
 	want.run, got.run = opRun{}, opRun{}
+	want.Seen.Dot, got.Seen.Dot = 0, 0
+	if want.Seen.Hold != nil { // the cycle may find it later
+		want.Seen.UnixMs, got.Seen.UnixMs = 0, 0
+	}
 	if fmt.Sprint(got.Err) != fmt.Sprint(want.Err) || want.Err == nil && !reflect.DeepEqual(got, want) {
 		m.t.Fatalf("kind %d of %q %q in partition %d: %+v, and it should be %+v", op.Kind, op.Key, op.ID,
 			partition, got, want)
@@ -163,7 +168,19 @@ func (m *moveModel) step() {
 		m.sent = append(m.sent, op)
 		m.both(op)
 	}
-	switch m.rnd.IntN(23) {
+	switch m.rnd.IntN(26) {
+	case 23:
+		m.held = append(m.held, Op{Kind: CHold, Key: key("k"), ID: id, Delta: int64(k) - 150, ExpireAt: wall +
+			int64(1+k*20)})
+		idempotent(m.held[len(m.held)-1])
+	case 24:
+		if len(m.held) > 0 {
+			h := m.held[m.rnd.IntN(len(m.held))]
+			m.both(Op{Kind: []Kind{CSettle, CCancel, CSeen}[k%3], Key: h.Key, ID: h.ID, Delta: h.Delta / 2})
+		}
+	case 25:
+		m.both(Op{Kind: CHeld, Key: key("k")})
+		m.both(Op{Kind: CGetDel, Key: key("k"), ID: id})
 	case 0, 1, 2, 3:
 		idempotent(Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "k%d", k), ID: id, Delta: int64(k)})
 	case 4, 5, 6:

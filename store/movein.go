@@ -467,12 +467,14 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 		p.memory.add(-int64(t.filter.Bytes()))
 		p.retire(t.filter.Release)
 	}
+	p.memory.add(-p.holds.clear())
 	p.seen.Replace(&q.seen)
 	old := p.views
 	if p.movedRows != nil {
 		p.movedRows.Discard() // it came, and went again, before recovery has ingested anything
 	}
 	p.views = q.views
+	p.holds.whole = true
 	p.hot.takeOver(old.hot)
 	for i := range p.hot.made {
 		p.hot.made[i]++ // keys may have come and gone where the partition was

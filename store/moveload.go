@@ -82,8 +82,8 @@ func (l *moveLoader) each(kind persistence.MovedKind, fn func() error) error {
 }
 
 func (l *moveLoader) load() error {
-	for _, step := range []func() error{l.next, l.header, l.state, l.filters, l.pages, l.rows, l.expiries,
-		l.tables.Finish, l.readRuns} {
+	for _, step := range []func() error{l.next, l.header, l.state, l.filters, l.pages, l.holds, l.rows,
+		l.expiries, l.tables.Finish, l.readRuns} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -184,6 +184,22 @@ func (l *moveLoader) pages() error {
 	}
 	if err == nil {
 		err = q.spoiledHere()
+	}
+	return err
+}
+
+// holds loads open holds. All of them are written by the checkpoint behind the adoption.
+func (l *moveLoader) holds() error {
+	q := l.shadow
+	err := l.each(persistence.MovedHold, func() error {
+		if !q.owns(Slot(l.item.Hold.Key)) {
+			return fmt.Errorf("%w: the hold of key %q belongs to another partition", errCorruptEntry,
+				l.item.Hold.Key)
+		}
+		return q.putHold(l.item.Hold, l.item.Value)
+	})
+	if err == nil {
+		err = q.checkHolds(&q.saving.state)
 	}
 	return err
 }

@@ -54,12 +54,30 @@ const (
 	ExpireAt
 	// Persist removes the expiry of Key. Out: Applied.
 	Persist
+	// CHold sets Delta of the counter Key aside until ExpireAt, once per (Key, ID), and answers what would be
+	// left if all holds of its sign were settled. In: Key, ID, Delta, ExpireAt, Deltas as CIncrBy's, At if
+	// HasAt. Out: Value, Applied.
+	CHold
+	// CSettle ends a hold and adds Delta to the counter. In: Key, ID, Delta, Deltas as CIncrBy's.
+	// Out: Value, Applied.
+	CSettle
+	// CCancel ends a hold and adds nothing. In: Key, ID. Out: Value, the counter's; Applied.
+	CCancel
+	// CGetDel is GetDel once per (Key, ID). In: Key, ID, At if HasAt. Out: Value, Found, Applied.
+	CGetDel
+	// CHeld asks what holds set aside. In: Key. Out: Value, the counter's; Object, a HeldInfo.
+	CHeld
+	// CHolds lists open holds. In: Key; Delta, the cursor; At, about how many. Out: Value, the next cursor, 0
+	// at the end; Object, []HoldInfo.
+	CHolds
 	// FlushAll deletes every key, forgets every opid and sets the tables'
 	// forgotten-before time. It locks all partitions. In: flag OneDB.
 	FlushAll
 	// removeExpired deletes those of Keys whose expiry has passed: the active
 	// expiry cycle.
 	removeExpired
+	// endHolds ends those holds whose time has come. In: Keys; Object, their opids, []string.
+	endHolds
 
 	// Get reads the counter Key. Out: Value, Found.
 	Get
@@ -153,6 +171,16 @@ const (
 
 // Seen is what an EXACT table remembers of an operation.
 type Seen = seen.Original
+
+// HoldEnd is how a hold ended; one that is open has no How.
+type HoldEnd = seen.HoldEnd
+
+// What ends a hold.
+const (
+	Settled   = seen.Settled
+	Cancelled = seen.Cancelled
+	Expired   = seen.Expired
+)
 
 // Op is one operation or query and, after Execute, its outcome. The store borrows the
 // byte slices until Execute returns.

@@ -115,6 +115,7 @@ func (p *partition) drop() {
 		p.memory.add(-int64(t.filter.Bytes()))
 		t.filter.Release()
 	}
+	p.memory.add(-p.holds.clear())
 	p.seen.Reset()
 	hot := p.hot
 	p.views, p.draft, p.saving = newViews(p.count, hot.limit), draft{}, saving{}

@@ -282,6 +282,12 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 		v.state = partitionState{}
 		return v, errors.Join(err, p.seen.Load())
 	}
+	if err := db.Holds(p.id, p.putHold); err != nil {
+		return v, err
+	}
+	if err := p.checkHolds(&v.state); err != nil {
+		return v, err
+	}
 	for _, snap := range v.snapshots {
 		loaded, err := openSnapshot(db, snap)
 		if err == nil {

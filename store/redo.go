@@ -158,6 +158,15 @@ func (p *machine) redoApply(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
+// redoDrain deletes the counter that an idempotent operation has read, and remembers its opid.
+func (p *machine) redoDrain(e *entry, seq uint64, at moment) error {
+	if e.drain == seen.DrainSome {
+		_ = p.redoDelete(e, seq, at)
+	}
+	p.rememberAs(e, seq, at, Seen{Result: e.value, UnixMs: at.wall, Drain: e.drain})
+	return nil
+}
+
 // redoRemember remembers an idempotent operation on an object, which the entry before has changed.
 func (p *machine) redoRemember(e *entry, seq uint64, at moment) error {
 	if e.c != nil && e.c.kind.isObject() {
@@ -386,6 +395,7 @@ func (p *machine) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.newExpiries, p.ended = 0, nil, ended{}
+		p.memory.add(-p.holds.clear())
 		if p.regions != nil {
 			p.regions.owed = owedOps{} // what was applied in the old era is nowhere any more
 		}

@@ -134,7 +134,8 @@ func (p *machine) mayBecome(to uint64) error {
 // empty reports whether nothing is lost when another partition takes its place.
 func (p *machine) empty() bool {
 	f := p.seen.Figures()
-	return p.gone || p.size == 0 && len(p.objects) == 0 && f.Recent == 0 && f.RunRecords == 0
+	return p.gone || p.size == 0 && len(p.objects) == 0 && len(p.holds.due) == 0 &&
+		f.Recent == 0 && f.RunRecords == 0
 }
 
 // adopts reports whether a section of the log is the adoption that goes on with a sequence.

@@ -498,8 +498,8 @@ func (g *regions) name(r part.Region) string {
 // bounds of keys that regions share.
 // All keys whose table might be another one begin with the prefix of a table, old or new.
 func (p *machine) checkTold(next *catalog) error {
-	if p.regions == nil {
-		return nil
+	if err := p.checkHeld(next); err != nil || p.regions == nil {
+		return err
 	}
 	if err := next.checkRegional(); err != nil || p.regions.alone() {
 		return err
@@ -510,6 +510,16 @@ func (p *machine) checkTold(next *catalog) error {
 			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
 				return ErrTableRegions
 			}
+		}
+	}
+	return nil
+}
+
+// checkHeld refuses tables under which open holds cannot be.
+func (p *machine) checkHeld(next *catalog) error {
+	for key := range p.holds.keys {
+		if d := next.find([]byte(key)); d.Mode != Exact || p.regions != nil && d.Told() {
+			return fmt.Errorf("%w (key %q)", ErrHoldsOpen, key)
 		}
 	}
 	return nil

@@ -60,7 +60,9 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 		case g != nil:
 			err = set.follows(&g.RegionSet)
 		case p.catalog != nil:
-			err = p.catalog.checkRegional()
+			if err = p.catalog.checkRegional(); err == nil && len(p.holds.due) > 0 {
+				err = ErrHoldsOpen
+			}
 		}
 		if err != nil {
 			break

@@ -50,13 +50,6 @@ func (op *Op) checkSizes() error {
 	return nil
 }
 
-func checkKey(k []byte) error {
-	if len(k) == 0 || len(k) > MaxKey {
-		return ErrKeySize
-	}
-	return nil
-}
-
 func (x *execution) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}

@@ -130,3 +130,10 @@ func sumsOf(first, last uint16, fine bool) int {
 	}
 	return n
 }
+
+func checkKey(k []byte) error {
+	if len(k) == 0 || len(k) > MaxKey {
+		return ErrKeySize
+	}
+	return nil
+}

@@ -20,6 +20,8 @@ type partitionState struct {
 	at          moment
 	size        int64  // DBSIZE
 	objects     uint64 // keys that hold one
+	holds       uint64 // open ones
+	holdSum     uint64 // holdings.sum
 	catalog     *catalog
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
@@ -32,7 +34,11 @@ type partitionState struct {
 	regions *regions // of a member
 }
 
-const stateVersion = 1
+// A state with open holds has holdsVersion.
+const (
+	stateVersion = 1
+	holdsVersion = 2
+)
 
 // One of these takes the place of whether the partition is gone, in a member of regions: there it
 // cannot move, but may have moved before.
@@ -42,13 +48,17 @@ const (
 )
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records' sequence,
-// incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and
+// incarnation, logged time, wall time, DBSIZE, number of objects; if there are any, the number of holds
+// and their sum; catalogue, number of tables, and
 // for each its id and horizon. If the partition has ever moved: where it was adopted, whether it is
 // gone, under which number it is handed over, and, if that is another one, the highest under which
 // it ever was. If it is a member of regions: where it was adopted, that it is one, that highest
 // number if there is one, and the regions.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
+	if s.holds > 0 {
+		b[0] = holdsVersion
+	}
 	b = binary.AppendUvarint(b, s.seq)
 	b = binary.AppendUvarint(b, s.floor)
 	b = binary.AppendUvarint(b, s.records)
@@ -57,6 +67,9 @@ func (s partitionState) encode() []byte {
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
 	b = binary.AppendUvarint(b, s.objects)
+	if s.holds > 0 {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, s.holds), s.holdSum)
+	}
 	b = coding.AppendBytes(b, s.catalog.encode())
 	b = binary.AppendUvarint(b, uint64(len(s.horizons)))
 	for _, id := range slices.Sorted(maps.Keys(s.horizons)) {
@@ -86,11 +99,17 @@ func (s partitionState) encode() []byte {
 
 func decodeState(b []byte) (s partitionState, err error) {
 	r := reader{coding.Reader{Rest: b}}
-	if v := r.Byte(); v != stateVersion {
+	v := r.Byte()
+	if v != stateVersion && v != holdsVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
 	s = partitionState{seq: r.Uvarint(), floor: r.Uvarint(), records: r.Uvarint(), incarnation: r.Uvarint(),
 		at: moment{logged: r.Varint(), wall: r.Varint()}, size: r.Varint(), objects: r.Uvarint()}
+	if v == holdsVersion {
+		if s.holds, s.holdSum = r.Uvarint(), r.Uvarint(); s.holds == 0 {
+			r.Fail()
+		}
+	}
 	if s.floor > s.seq {
 		r.Fail()
 	}

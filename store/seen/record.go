@@ -44,7 +44,43 @@ type Original struct {
 	// that was taken back: it counts no more, and what the record says is of the other
 	// region's, which counts instead. The mark is never removed.
 	Taken uint64
+	// Hold, unless it is nil, says that the operation was a hold, and how it ended. Delta is the amount that
+	// it set aside, Result what the client was told of it, and UnixMs when it ended.
+	Hold *HoldEnd
+	// Drain: the operation read and deleted the counter; it is DrainNone if there was none.
+	Drain Drain
 }
+
+// HoldEnd is how a hold ended.
+type HoldEnd struct {
+	How     How
+	Opened  int64 // wall time, unix ms
+	Settled int64 // what was added to the counter
+	Result  int64 // the counter then
+}
+
+// How is what ended a hold.
+type How uint8
+
+// What ends a hold. The values are part of the format.
+const (
+	Settled   How = 1
+	Cancelled How = 2
+	Expired   How = 3
+)
+
+// Drain says of an operation whether it emptied a counter. The values are part of the format.
+type Drain uint8
+
+// NoDrain is any other operation.
+const (
+	NoDrain   Drain = 0
+	DrainSome Drain = 1 // there was a counter, whose value is the result
+	DrainNone Drain = 2 // there was none
+)
+
+// IsIncrement reports whether the operation was an increment, or one on a sketch.
+func (o *Original) IsIncrement() bool { return o.Hold == nil && o.Drain == NoDrain }
 
 // Own reports whether the operation was applied here, and counts.
 func (o *Original) Own() bool { return !o.Other }
@@ -74,6 +110,8 @@ const (
 	fieldClip   = 1 // Original.Clip, a varint
 	fieldOrigin = 2 // Original.Region, a byte, and Dot, as appendDot writes it; not of an own one
 	fieldTaken  = 3 // Original.Taken, as appendDot writes it; only behind an origin
+	fieldHold   = 4 // Original.Hold: how, a byte, and the others, varints; only of an own one
+	fieldDrain  = 5 // Original.Drain, a byte; only of an own one
 )
 
 // AppendTo appends the record's value, as runs keep it: key, opid, delta, result, wall
@@ -94,7 +132,32 @@ func (r *Record) AppendTo(dst []byte) []byte {
 	if !r.Original.Own() {
 		dst = r.Original.appendOrigin(dst)
 	}
+	if h := r.Original.Hold; h != nil {
+		var b [1 + 3*binary.MaxVarintLen64]byte
+		dst = append(dst, fieldHold)
+		dst = coding.AppendBytes(dst, h.AppendTo(b[:0]))
+	}
+	if d := r.Original.Drain; d != NoDrain {
+		dst = append(dst, fieldDrain, 1, byte(d))
+	}
 	return dst
+}
+
+// AppendTo appends the end of a hold.
+func (h *HoldEnd) AppendTo(dst []byte) []byte {
+	dst = append(dst, byte(h.How))
+	dst = binary.AppendVarint(dst, h.Opened)
+	return binary.AppendVarint(binary.AppendVarint(dst, h.Settled), h.Result)
+}
+
+// ReadHoldEnd decodes what AppendTo has written; nil if it is anything else.
+func ReadHoldEnd(b []byte) *HoldEnd {
+	d := coding.Reader{Rest: b}
+	h := HoldEnd{How: How(d.Byte()), Opened: d.Varint(), Settled: d.Varint(), Result: d.Varint()}
+	if d.End(); d.Bad || h.How < Settled || h.How > Expired || h.How != Settled && (h.Settled|h.Result) != 0 {
+		return nil
+	}
+	return &h
 }
 
 // appendOrigin appends the fields of an operation that another region applied.
@@ -221,6 +284,14 @@ func (d *decoder) original() Original {
 		case fieldTaken:
 			o.Taken = readDot(field)
 			ok = o.Taken != 0 && !o.Own()
+		case fieldHold:
+			o.Hold = ReadHoldEnd(field)
+			ok = o.Hold != nil && o.Own()
+		case fieldDrain:
+			ok = len(field) == 1 && field[0]-1 < 2 && o.Own() && o.Hold == nil
+			if ok {
+				o.Drain = Drain(field[0])
+			}
 		}
 		if !ok {
 			d.Fail()

@@ -1,0 +1,178 @@
+package commands
+
+import (
+	"strconv"
+
+	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Holds (CHOLD and its family), and the idempotent drain CGETDEL.
+
+// statusOptions are the options of CSETTLE and CCANCEL.
+var statusOptions = incrOptions[1:]
+
+// holdOptions are the options of CHOLD.
+var holdOptions = append(incrOptions[:len(incrOptions):len(incrOptions)],
+	expiryOptions(16, false, func(r *Request) *Request { return r })...)
+
+// parseCHold parses CHOLD key opid amount EX seconds|… [option …].
+func parseCHold(r *Request) error {
+	r.expiry = expiryText{}
+	if err := r.hold(store.CHold, true, holdOptions); err != nil {
+		return err
+	}
+	if r.expiry.text == nil {
+		return refusal("ERR CHOLD needs EX, PX, EXAT or PXAT: when the hold ends by itself")
+	}
+	return setExpiry(r, r.expiry)
+}
+
+// parseCSettle parses CSETTLE key opid amount [option …].
+func parseCSettle(r *Request) error { return r.hold(store.CSettle, true, statusOptions) }
+
+// parseCCancel parses CCANCEL key opid [WITHSTATUS].
+func parseCCancel(r *Request) error { return r.hold(store.CCancel, false, statusOptions[:1]) }
+
+// hold reads key, opid, the amount if there is one, and options.
+func (r *Request) hold(kind store.Kind, hasAmount bool, options []option[Request]) error {
+	op, rest := r.Op, r.Args[3:]
+	op.Kind, op.Key, op.ID = kind, r.Args[1], r.Args[2]
+	if hasAmount {
+		var ok bool
+		if op.Delta, ok = parseInt(rest[0]); !ok {
+			return errNotInteger
+		}
+		rest = rest[1:]
+	}
+	if err := checkOpID(op.ID); err != nil {
+		return err
+	}
+	return parseIncrOptions(r, options, rest, 1)
+}
+
+// parseCGetDel parses CGETDEL key opid [AT ms].
+func parseCGetDel(r *Request) error {
+	r.Op.Kind, r.Op.Key, r.Op.ID = store.CGetDel, r.Args[1], r.Args[2]
+	if err := checkOpID(r.Op.ID); err != nil {
+		return err
+	}
+	_, err := parseOptions(r, incrOptions[:1], r.Args[3:], "")
+	return err
+}
+
+// holdsRequest is CHOLDS while its options are read.
+type holdsRequest struct{ count, cursor []byte }
+
+var holdsOptions = []option[holdsRequest]{
+	{token: "COUNT", class: 1, value: func(q *holdsRequest, v []byte) error { q.count = v; return nil }},
+	{token: "CURSOR", class: 2, value: func(q *holdsRequest, v []byte) error { q.cursor = v; return nil }},
+}
+
+// maxHoldsCount bounds the holds that one CHOLDS lists, so that it holds nobody up.
+const maxHoldsCount = 10_000
+
+// parseCHolds parses CHOLDS key [COUNT n] [CURSOR c].
+func parseCHolds(r *Request) error {
+	op := r.Op
+	op.Kind, op.Key, op.At = store.CHolds, r.Args[1], 10
+	var q holdsRequest
+	if _, err := parseOptions(&q, holdsOptions, r.Args[2:], ""); err != nil {
+		return err
+	}
+	if q.count != nil {
+		n, ok := parseInt(q.count)
+		if !ok || n < 1 {
+			return errNotInteger
+		}
+		op.At = min(n, maxHoldsCount)
+	}
+	if q.cursor != nil {
+		cursor, err := strconv.ParseUint(string(q.cursor), 10, 32)
+		if err != nil {
+			return refusal("ERR invalid cursor")
+		}
+		op.Delta = int64(cursor)
+	}
+	return nil
+}
+
+// replyCHeld answers the counter's value, what positive and negative holds set aside, and how many are open.
+func replyCHeld(w *resp.Writer, r *Result) {
+	held, _ := r.Op.Object.(store.HeldInfo)
+	w.Array(4)
+	for _, n := range []int64{r.Op.Value, held.Up, held.Down, held.Open} {
+		w.Int(n)
+	}
+}
+
+// replyCHolds answers the next cursor, and open holds.
+func replyCHolds(w *resp.Writer, r *Result) {
+	holds, _ := r.Op.Object.([]store.HoldInfo)
+	w.Array(2)
+	w.BulkString(strconv.FormatInt(r.Op.Value, 10))
+	w.Array(len(holds))
+	for _, h := range holds {
+		w.Array(3)
+		w.BulkString(h.ID)
+		w.Int(h.Amount)
+		w.Int(h.Expires)
+	}
+}
+
+const holdNote = " A retry gets the first reply. BOUND changes nothing."
+
+// holdCommands are the holds, and CGETDEL.
+var holdCommands = []Command{
+	{
+		Name: "chold", Arity: -6, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Sets an amount of a counter aside, once per operation id, until CSETTLE, CCANCEL or the time " +
+			"ends the hold. Bounds are judged as if all holds of this sign were settled in full; the reply is " +
+			"what would be left then. EXACT tables only." + holdNote,
+		Args: incrArgs(keyArg(), strArg("opid"), intArg("amount"), oneOf("expiration",
+			with("EX", intArg("seconds")), with("PX", intArg("milliseconds")),
+			with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")))),
+		Parse: parseCHold, Reply: replyCIncr,
+	},
+	{
+		Name: "csettle", Arity: -4, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Ends a hold and adds to the counter what has happened: more or less than was held, or 0. " +
+			"Returns the counter. ENDED says how the hold ended before, EXPIRED that its time had come, NOHOLD " +
+			"that it is not known." + holdNote,
+		Args:  append([]Arg{keyArg(), strArg("opid"), intArg("amount")}, incrArgs()[1:]...),
+		Parse: parseCSettle, Reply: replyCIncr,
+	},
+	{
+		Name: "ccancel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Ends a hold and adds nothing. Returns the counter as it is now, also if it is sent again.",
+		Args:    []Arg{keyArg(), strArg("opid"), opt(word("WITHSTATUS"))},
+		Parse:   parseCCancel, Reply: replyCIncr,
+	},
+	{
+		Name: "cheld", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Returns a counter's value, the sums of its positive and of its negative open holds, and their " +
+			"number.",
+		Args:  []Arg{keyArg()},
+		Parse: parseKey(store.CHeld), Reply: replyCHeld,
+	},
+	{
+		Name: "cholds", Arity: -2, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is COUNT",
+		Summary: "Lists open holds of a counter as opid, amount and when it expires (unix ms), about COUNT at a " +
+			"time (10 by default); the cursor 0 ends the list. As with SCAN, a hold may come twice.",
+		Args:  []Arg{keyArg(), opt(with("COUNT", intArg("count"))), opt(with("CURSOR", intArg("cursor")))},
+		Parse: parseCHolds, Reply: replyCHolds,
+	},
+	{
+		Name: "cgetdel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupCounter,
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Summary: "Returns a counter and deletes it, once per operation id: a retry gets the same reply. EXACT " +
+			"tables only. Open holds stay.",
+		Args:  []Arg{keyArg(), strArg("opid"), opt(with("AT", timeArg("unix-time-milliseconds")))},
+		Parse: parseCGetDel, Reply: replyValue,
+	},
+}

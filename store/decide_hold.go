@@ -1,0 +1,445 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// The refusals of holds.
+var (
+	ErrNoHold = errors.New("no hold with this opid is known")
+	// ErrEnded: the error's text says how the hold ended.
+	ErrEnded       = errors.New("the hold has ended")
+	ErrHoldExpired = errors.New("the hold has expired")
+	ErrHoldSign    = errors.New("the amount must be 0, or have the sign of the hold's")
+	ErrHoldAmount  = errors.New("the amount of a hold must not be 0")
+	ErrHoldPast    = errors.New("the hold would have ended already")
+	ErrHoldMode    = errors.New("holds need an EXACT table")
+	ErrHoldRegions = errors.New("holds are not supported in a table that regions share: use REGIONS NONE")
+	ErrManyHolds   = errors.New("the key has 1000000 open holds: settle or cancel some")
+	ErrDrainMode   = errors.New("CGETDEL needs an EXACT table")
+	// ErrDrainRegions: see turn.cGetDel.
+	ErrDrainRegions = errors.New("CGETDEL is not supported in a table that regions share: use REGIONS NONE")
+	ErrHoldsOpen    = errors.New("holds are open, which need an EXACT table that regions do not share: wait " +
+		"until they have ended")
+)
+
+// endedError is a refusal that says how a hold ended.
+type endedError struct {
+	is   error
+	text string
+}
+
+// Error returns the text.
+func (e *endedError) Error() string { return e.text }
+
+// Is makes errors.Is find ErrEnded and ErrHoldExpired.
+func (e *endedError) Is(target error) bool { return target == e.is }
+
+// HeldInfo is what holds set aside of a counter.
+type HeldInfo struct {
+	Up, Down int64 // sums of the positive and of the negative amounts
+	Open     int64 // holds
+}
+
+// HoldInfo is an open hold.
+type HoldInfo struct {
+	ID      string
+	Amount  int64
+	Expires int64 // unix ms
+}
+
+// cHold opens a hold.
+func (x *turn) cHold(op *Op) error {
+	r := &x.of(op)[0]
+	if known, err := x.knownHold(op, r); known {
+		return err
+	}
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	if r.verdict != verdictNew {
+		return ErrMismatch
+	}
+	if err := x.mayHold(op, r); err != nil {
+		return err
+	}
+	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	x.endDue(r.p)
+	up, down := r.p.holds.of(r.key)
+	side := up
+	if op.Delta < 0 {
+		side = down
+	}
+	held, ok := sum(side, op.Delta)
+	left, ok2 := sum(x.valueOf(r), held)
+	if !ok || !ok2 {
+		return ErrOverflow
+	}
+	if err := x.checkSide(r, left, op.Delta > 0, op.ownBounds(0)); err != nil {
+		return err
+	}
+	if err := x.roomForHold(op, r); err != nil {
+		return err
+	}
+	e := x.applyEntry(op, r, op.Delta)
+	e.kind, e.value = entryHold, left
+	e.setExpire(op.ExpireAt)
+	if r.hasTime {
+		e.flags |= flagHasTime
+		e.time = r.time
+	}
+	x.logKept(r.p, e)
+	r.t.figures.Applied++
+	op.Value, op.Applied = left, true
+	return nil
+}
+
+// knownHold answers CHOLD of an opid that is an open hold, or was one that has ended (G1): as the first try
+// was answered, also if it is too old by now.
+func (x *turn) knownHold(op *Op, r *ref) (known bool, err error) {
+	r.judgeAgain(op.ID)
+	amount, reply := int64(0), int64(0)
+	switch h := r.p.holds.find(r.hash, r.key, op.ID); {
+	case h != nil:
+		amount, reply = h.amount, h.reply
+	case r.verdict == verdictSeen && r.seen.Hold != nil:
+		amount, reply = r.seen.Delta, r.seen.Result
+	default:
+		return false, nil
+	}
+	r.t.figures.Duplicates++
+	if amount != op.Delta {
+		return true, ErrMismatch
+	}
+	op.Value = reply
+	return true, nil
+}
+
+// mayHold refuses a hold that cannot be here.
+func (x *turn) mayHold(op *Op, r *ref) error {
+	g := r.p.regions
+	switch {
+	case op.Delta == 0:
+		return ErrHoldAmount
+	case op.ExpireAt <= x.wall:
+		return ErrHoldPast
+	case r.t.def.Mode != Exact:
+		return ErrHoldMode
+	case g != nil && (r.t.def.Told() || r.c.parts() != nil):
+		return ErrHoldRegions
+	}
+	return nil
+}
+
+// roomForHold refuses a hold for which there is no memory, or no room for the record of its end.
+func (x *turn) roomForHold(op *Op, r *ref) error {
+	bytes := uint64(holdBytes + keyHoldsBytes + len(op.ID) + len(r.key))
+	t := r.t
+	if k := r.p.holds.keys[string(r.key)]; k != nil && k.count >= MaxHolds {
+		return ErrManyHolds
+	}
+	if r.others >= seen.MaxOthers {
+		return ErrSameHash
+	}
+	share := t.def.MaxMemory / uint64(r.p.count)
+	if share > 0 && t.filter.Bytes()+uint64(r.p.holds.bytes)+bytes > share {
+		t.figures.Refused++
+		return errTableMemory
+	}
+	pl := planner{memory: r.p.memory}
+	if !pl.grant(bytes) {
+		t.figures.Refused++
+		return ErrOutOfMemory
+	}
+	pl.settle()
+	if r.p.diskFull(t) {
+		t.figures.Refused++
+		return errTableDisk
+	}
+	return nil
+}
+
+// endDue logs the ends of holds whose time has come, so that what they have set aside is free at once. The
+// rest is the cycle's (Store.expireHolds).
+func (x *turn) endDue(p *machine) {
+	for range maxEndDue {
+		h := p.holds.next(x.wall)
+		if h == nil || x.world.reserveMore(h.endRoom()) != nil {
+			return
+		}
+		x.endHold(p, h)
+	}
+}
+
+// maxEndDue is how many holds one operation ends whose time has come.
+const maxEndDue = 16
+
+// endRoom bounds what the end of the hold takes in the log.
+func (o *hold) endRoom() int { return entryRoom + holdEndRoom + len(o.of.key) + len(o.id) }
+
+// holdEndRoom bounds what an entry about the end of a hold has beside entryRoom, key and opid.
+const holdEndRoom = 48
+
+// endHold logs that a hold has expired.
+func (x *turn) endHold(p *machine, h *hold) {
+	key, id := []byte(h.of.key), []byte(h.id)
+	t := p.tableOf(key)
+	r := ref{key: key, p: p, t: t, hash: p.hashes.ids.Hash(key, id)}
+	x.logEnd(&r, h, id, &seen.HoldEnd{How: seen.Expired, Opened: h.opened}, nil)
+}
+
+// logEnd logs the end of a hold. The table's filter takes the opid, also if it is full: an EXACT table's
+// filter only errs more often then, and what has happened must be remembered.
+func (x *turn) logEnd(r *ref, h *hold, id []byte, end *seen.HoldEnd, post func(e *entry)) {
+	if r.t.filter.Due(x.at(r.p).logged) {
+		_ = x.plan(r.p, r.t) // else later
+	}
+	e := &x.entry
+	*e = entry{kind: entryHoldEnd, flags: flagExact, table: r.t.def.ID, key: r.key, id: id, delta: h.amount,
+		value: h.reply, c: r.c, t: r.t, hash: r.hash, end: end}
+	if post != nil {
+		post(e)
+	}
+	x.logKept(r.p, e)
+	r.p.draft.inserted = true
+	r.p.draft.twins.add(r.hash)
+}
+
+// openHold returns the open hold that CSETTLE and CCANCEL are about. If there is none, it answers the
+// operation: nil if the hold was ended by the same before, else an error.
+func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold, err error) {
+	r.judgeAgain(op.ID)
+	if h = r.p.holds.find(r.hash, r.key, op.ID); h != nil {
+		if h.expires > x.wall {
+			return h, nil
+		}
+		if err := x.world.reserveMore(h.endRoom()); err != nil {
+			return nil, err
+		}
+		x.endHold(r.p, h)
+		return nil, expiredAt(x.wall)
+	}
+	if end := r.seen.Hold; r.verdict == verdictSeen && end != nil {
+		r.t.figures.Duplicates++
+		switch {
+		case end.How == seen.Expired:
+			return nil, expiredAt(r.seen.UnixMs)
+		case same(end):
+			return nil, nil
+		case end.How == seen.Cancelled:
+			return nil, &endedError{ErrEnded, "hold was cancelled"}
+		}
+		return nil, &endedError{ErrEnded, fmt.Sprintf("hold was settled with %d", end.Settled)}
+	}
+	if err := x.checkTime(op, r); err != nil {
+		return nil, err
+	}
+	if r.verdict != verdictNew {
+		return nil, ErrMismatch
+	}
+	return nil, ErrNoHold
+}
+
+func expiredAt(wall int64) error {
+	return &endedError{ErrHoldExpired, fmt.Sprintf("hold ended at %d, nothing was applied: if it must count, "+
+		"use CINCRBY with a new opid", wall)}
+}
+
+// cSettle ends a hold, and adds what has happened to the counter.
+func (x *turn) cSettle(op *Op) error {
+	r := &x.of(op)[0]
+	h, err := x.openHold(op, r, func(end *seen.HoldEnd) bool {
+		op.Value = end.Result
+		return end.How == seen.Settled && end.Settled == op.Delta
+	})
+	if h == nil {
+		return err
+	}
+	if op.Delta != 0 && (op.Delta > 0) != (h.amount > 0) {
+		return ErrHoldSign
+	}
+	next, err := x.sumFor(r, op.Delta)
+	if err != nil {
+		return err
+	}
+	// A settle counts a thing that has happened: own bounds bind the value alone, and a table's bind the part
+	// that goes beyond the hold.
+	if err := op.ownBounds(0).check(r.key, next, next); err != nil {
+		return err
+	}
+	up, down := r.p.holds.of(r.key)
+	others := up - max(h.amount, 0)
+	if h.amount < 0 {
+		others = down - h.amount
+	}
+	if op.Delta != 0 {
+		if err := x.checkSide(r, addSaturated(next, others), op.Delta > 0, noBounds); err != nil {
+			return err
+		}
+	}
+	x.expireFirst(r)
+	end := &seen.HoldEnd{How: seen.Settled, Opened: h.opened, Settled: op.Delta, Result: next}
+	x.logEnd(r, h, op.ID, end, func(e *entry) {
+		value := e.value
+		x.postImage(e, r, op.Delta)
+		e.value = value
+	})
+	r.t.figures.Applied++
+	op.Value, op.Applied = next, true
+	return nil
+}
+
+// cCancel ends a hold, and adds nothing.
+func (x *turn) cCancel(op *Op) error {
+	r := &x.of(op)[0]
+	h, err := x.openHold(op, r, func(end *seen.HoldEnd) bool { return end.How == seen.Cancelled })
+	if err == nil {
+		op.Value = x.valueOf(r)
+	}
+	if h == nil {
+		return err
+	}
+	x.logEnd(r, h, op.ID, &seen.HoldEnd{How: seen.Cancelled, Opened: h.opened}, nil)
+	r.t.figures.Applied++
+	op.Applied = true
+	return nil
+}
+
+// cHeld answers what holds set aside of a counter.
+func (x *turn) cHeld(op *Op) error {
+	r := &x.of(op)[0]
+	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	var info HeldInfo
+	if k := r.p.holds.keys[string(r.key)]; k != nil {
+		info = HeldInfo{Up: k.up, Down: k.down, Open: int64(k.count)}
+		for _, h := range r.p.holds.expired(x.wall, maxUnended) {
+			if h.of == k {
+				info.Up, info.Down = info.Up-max(h.amount, 0), info.Down-min(h.amount, 0)
+				info.Open--
+			}
+		}
+	}
+	op.Value, op.Object = x.valueOf(r), info
+	return nil
+}
+
+// maxUnended bounds the holds that CHELD leaves out since their time has come, although nothing has ended
+// them yet.
+const maxUnended = 4096
+
+// cHolds lists open holds of a counter from a cursor on.
+func (x *turn) cHolds(op *Op) error {
+	r := &x.of(op)[0]
+	var list []HoldInfo
+	op.Value = 0
+	if k := r.p.holds.keys[string(r.key)]; k != nil && op.Delta <= math.MaxUint32 {
+		op.Value = int64(k.scan(uint32(op.Delta), int(op.At), func(h *hold) {
+			if h.expires > x.wall {
+				list = append(list, HoldInfo{ID: h.id, Amount: h.amount, Expires: h.expires})
+			}
+		}))
+	}
+	op.Object = list
+	return nil
+}
+
+// nextHome is the home behind another one, in the order of their reversed bits; 0 behind the last one.
+func nextHome(home, mask uint32) uint32 {
+	return bits.Reverse32(bits.Reverse32(home|^mask) + 1)
+}
+
+// endHolds ends those of the holds of Keys, whose opids are in Object, whose time has come.
+func (x *turn) endHolds(op *Op) error {
+	ids, _ := op.Object.([]string)
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		id := []byte(ids[i])
+		h := r.p.holds.find(r.p.hashes.ids.Hash(r.key, id), r.key, id)
+		if h != nil && h.expires <= x.wall {
+			x.endHold(r.p, h)
+		}
+	}
+	return nil
+}
+
+// isHold refuses an operation that has the opid of an open hold: an opid names one thing on a key.
+func (x *turn) isHold(op *Op) error {
+	if !op.Kind.has(hasID) || op.Kind >= CHold && op.Kind <= CCancel || op.Kind.internal() {
+		return nil
+	}
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		if len(r.p.holds.due) == 0 {
+			continue
+		}
+		h := r.p.holds.find(r.hash, r.key, op.ID)
+		switch {
+		case h == nil:
+		case op.Kind == CSeen:
+			op.Found, op.Exact = true, true
+			op.Seen = Seen{Delta: h.amount, Result: h.reply, UnixMs: h.opened,
+				Hold: &seen.HoldEnd{Opened: h.opened}}
+			if h.expires <= x.wall {
+				op.Seen.Hold.How = seen.Expired
+			}
+			return errAnswered
+		default:
+			return ErrMismatch
+		}
+	}
+	return nil
+}
+
+// errAnswered: an operation was answered before its turn.
+var errAnswered = errors.New("answered")
+
+// cGetDel reads and deletes a counter, once. In regions it needs a table of its own: what another region
+// counts at the same time would be drained there or here, or twice.
+func (x *turn) cGetDel(op *Op) error {
+	r := &x.of(op)[0]
+	r.judgeAgain(op.ID)
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	if r.verdict != verdictNew {
+		r.t.figures.Duplicates++
+		if r.verdict != verdictSeen || r.seen.Drain == seen.NoDrain {
+			return ErrMismatch
+		}
+		op.Value, op.Found = r.seen.Result, r.seen.Drain == seen.DrainSome
+		return nil
+	}
+	switch g := r.p.regions; {
+	case r.t.def.Mode != Exact:
+		return ErrDrainMode
+	case g != nil && (r.t.def.Told() || r.c.parts() != nil):
+		return ErrDrainRegions
+	}
+	if err := x.readCounter(op, r); err != nil {
+		return err
+	}
+	if err := x.makeRoom(r); err != nil {
+		return err
+	}
+	if !op.Found {
+		x.expireFirst(r)
+	}
+	e := x.applyEntry(op, r, 0)
+	e.kind, e.value, e.drain = entryDrain, op.Value, seen.DrainNone
+	if op.Found {
+		e.drain = seen.DrainSome
+	}
+	x.logApply(r, e)
+	op.Applied = true
+	r.t.figures.Applied++
+	return nil
+}

@@ -1,0 +1,405 @@
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// Holds. A hold sets an amount of a counter aside until it is settled, cancelled or expires. Open holds are
+// in memory, all of them, and are saved with the state row, exactly as of its sequence. How a hold ended is a
+// record of its opid, which is kept for the table's window from then on (seen.HoldEnd). So an opid is either
+// open here, or in the records, and a hold ends once.
+
+// holdings are the open holds of a partition.
+type holdings struct {
+	keys  map[string]*keyHolds
+	due   []*hold // a heap: the next to expire is the first
+	bytes int64   // of memory
+	// sum and len(due) tell whether the rows on disk are complete.
+	sum uint64
+	// opened and ended have changed since the last checkpoint; whole: the next one replaces all rows.
+	opened, ended []*hold
+	whole         bool
+}
+
+// keyHolds are the open holds of one counter, which need not exist.
+type keyHolds struct {
+	key      string
+	up, down int64 // sums of the positive and of the negative amounts
+	count    int
+	slots    []*hold // open addressing with linear probing; a power of two, at most three quarters in use
+}
+
+// hold is an open hold: 64 bytes and the opid.
+type hold struct {
+	of      *keyHolds // nil: it has ended
+	id      string
+	amount  int64
+	reply   int64  // what the client was told
+	expires int64  // unix ms
+	opened  int64  // unix ms
+	tag     uint32 // its hash in slots, with isSaved in the lowest bit
+	place   int32  // in holdings.due
+}
+
+// isSaved: the hold has a row on disk, or is about to get one.
+const isSaved uint32 = 1
+
+// The memory that an open hold takes beside its opid, with its slots and its place in the heap, and the
+// memory that a key with holds takes beside its bytes.
+const (
+	holdBytes     = 96
+	keyHoldsBytes = 160
+	minHoldSlots  = 4
+)
+
+// Limits of holds. MaxHolds bounds the open ones of one key.
+const MaxHolds = 1_000_000
+
+// tagOf is the tag of a hold whose (key, opid) has a hash.
+func tagOf(hash uint64) uint32 { return uint32(hash>>32) &^ isSaved }
+
+// find returns the open hold of (key, opid), whose hash is given; nil if there is none.
+func (h *holdings) find(hash uint64, key, id []byte) *hold {
+	if len(h.due) == 0 {
+		return nil
+	}
+	k := h.keys[string(key)]
+	if k == nil {
+		return nil
+	}
+	tag := tagOf(hash)
+	mask := uint32(len(k.slots) - 1)
+	for i := tag >> 1 & mask; k.slots[i] != nil; i = (i + 1) & mask {
+		if o := k.slots[i]; o.tag&^isSaved == tag && o.id == string(id) {
+			return o
+		}
+	}
+	return nil
+}
+
+// of returns the sums of a key's positive and negative open holds.
+func (h *holdings) of(key []byte) (up, down int64) {
+	if len(h.due) == 0 {
+		return 0, 0
+	}
+	if k := h.keys[string(key)]; k != nil {
+		up, down = k.up, k.down
+	}
+	return up, down
+}
+
+// open adds a hold, whose (key, opid) is not open. It returns how many bytes of memory it takes.
+func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
+	before := h.bytes
+	if h.keys == nil {
+		h.keys = make(map[string]*keyHolds)
+	}
+	k := h.keys[string(key)]
+	if k == nil {
+		k = &keyHolds{key: string(key), slots: make([]*hold, minHoldSlots)}
+		h.keys[k.key] = k
+		h.bytes += keyHoldsBytes + int64(len(key))
+	}
+	o.of, o.tag, o.place = k, tagOf(hash), int32(len(h.due))
+	if k.count++; k.count*4 > len(k.slots)*3 {
+		old := k.slots
+		k.slots = make([]*hold, 2*len(old))
+		for _, o := range old {
+			if o != nil {
+				k.put(o)
+			}
+		}
+	}
+	k.put(o)
+	k.add(o.amount)
+	h.due = append(h.due, o)
+	h.up(len(h.due) - 1)
+	h.bytes += holdBytes + int64(len(o.id))
+	h.sum += o.print()
+	h.opened = append(h.opened, o)
+	return h.bytes - before
+}
+
+func (k *keyHolds) put(o *hold) {
+	mask := uint32(len(k.slots) - 1)
+	i := o.tag >> 1 & mask
+	for k.slots[i] != nil {
+		i = (i + 1) & mask
+	}
+	k.slots[i] = o
+}
+
+func (k *keyHolds) add(amount int64) {
+	if amount > 0 {
+		k.up += amount
+	} else {
+		k.down += amount
+	}
+}
+
+// end removes an open hold. It returns how many bytes of memory that frees.
+func (h *holdings) end(o *hold) (bytes int64) {
+	before, k := h.bytes, o.of
+	h.sum -= o.print()
+	k.remove(o)
+	k.count--
+	if o.amount > 0 {
+		k.up -= o.amount
+	} else {
+		k.down -= o.amount
+	}
+	last := len(h.due) - 1
+	if i := int(o.place); i != last {
+		h.due[i] = h.due[last]
+		h.due[i].place = int32(i)
+		h.due = h.due[:last]
+		h.down(i)
+		h.up(i)
+	} else {
+		h.due = h.due[:last]
+	}
+	h.bytes -= holdBytes + int64(len(o.id))
+	if k.count == 0 {
+		delete(h.keys, k.key)
+		h.bytes -= keyHoldsBytes + int64(len(k.key))
+	}
+	if o.tag&isSaved != 0 {
+		h.ended = append(h.ended, o)
+	} else {
+		o.of = nil // in opened, it is passed over
+	}
+	return before - h.bytes
+}
+
+// remove takes a hold out of the slots and closes the gap, as hotTable.remove does.
+func (k *keyHolds) remove(o *hold) {
+	mask := uint32(len(k.slots) - 1)
+	i := o.tag >> 1 & mask
+	for k.slots[i] != o {
+		i = (i + 1) & mask
+	}
+	for j := (i + 1) & mask; k.slots[j] != nil; j = (j + 1) & mask {
+		if home := k.slots[j].tag >> 1 & mask; (j-home)&mask >= (j-i)&mask {
+			k.slots[i] = k.slots[j]
+			i = j
+		}
+	}
+	k.slots[i] = nil
+}
+
+// up and down restore the heap at a place.
+func (h *holdings) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h.due[parent].expires <= h.due[i].expires {
+			return
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+}
+
+func (h *holdings) down(i int) {
+	for {
+		least := i
+		for _, child := range [2]int{2*i + 1, 2*i + 2} {
+			if child < len(h.due) && h.due[child].expires < h.due[least].expires {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		h.swap(i, least)
+		i = least
+	}
+}
+
+func (h *holdings) swap(i, j int) {
+	h.due[i], h.due[j] = h.due[j], h.due[i]
+	h.due[i].place, h.due[j].place = int32(i), int32(j)
+}
+
+// next returns the hold that expires next, if its time has come by a wall time; else nil.
+func (h *holdings) next(wall int64) *hold {
+	if len(h.due) == 0 || h.due[0].expires > wall {
+		return nil
+	}
+	return h.due[0]
+}
+
+// expired returns up to n of the holds whose time has come by a wall time.
+func (h *holdings) expired(wall int64, n int) (all []*hold) {
+	// In a heap what lies below one whose time has not come needs no look.
+	for next := []int{0}; len(next) > 0 && len(all) < n; {
+		i := next[len(next)-1]
+		next = next[:len(next)-1]
+		if i < len(h.due) && h.due[i].expires <= wall {
+			all = append(all, h.due[i])
+			next = append(next, 2*i+1, 2*i+2)
+		}
+	}
+	return all
+}
+
+// clear forgets all holds. It returns how many bytes of memory that frees.
+func (h *holdings) clear() (bytes int64) {
+	bytes = h.bytes
+	*h = holdings{whole: true}
+	return bytes
+}
+
+// print is what the hold adds to holdings.sum.
+func (o *hold) print() uint64 {
+	x := uint64(o.tag&^isSaved)<<32 ^ uint64(o.amount)*0x9e3779b97f4a7c15
+	x ^= uint64(o.expires)<<1 ^ uint64(o.reply)
+	x = (x ^ x>>31) * 0xbf58476d1ce4e5b9
+	return x ^ x>>29
+}
+
+// scan calls fn for open holds of the key whose place in the order of a scan is at least cursor, and returns
+// where the next scan goes on; 0: it is complete. Each call looks at the holds of n or more homes. A hold
+// that is open during a whole scan is found once or more, also if the slots grow meanwhile: the order is that
+// of the reversed bits of homes, as in Redis' SCAN.
+func (k *keyHolds) scan(cursor uint32, n int, fn func(*hold)) (next uint32) {
+	mask := uint32(len(k.slots) - 1)
+	for found := 0; ; {
+		home := cursor & mask
+		for i := home; k.slots[i] != nil; i = (i + 1) & mask {
+			if o := k.slots[i]; o.tag>>1&mask == home {
+				fn(o)
+				found++
+			}
+		}
+		cursor = nextHome(cursor, mask)
+		if cursor == 0 || found >= n {
+			return cursor
+		}
+	}
+}
+
+// Holds on disk. A row has: version, amount, reply, expiry, when it was opened.
+
+const holdVersion = 1
+
+func (o *hold) encode(dst []byte) []byte {
+	dst = append(dst, holdVersion)
+	for _, n := range [...]int64{o.amount, o.reply, o.expires, o.opened} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	return dst
+}
+
+func decodeHold(id, b []byte) (*hold, error) {
+	r := reader{coding.Reader{Rest: b}}
+	v := r.Byte()
+	o := &hold{id: string(id), amount: r.Varint(), reply: r.Varint(), expires: r.Varint(), opened: r.Varint()}
+	if r.End(); r.err() != nil || v != holdVersion || o.amount == 0 || len(id) > MaxOpID {
+		return nil, fmt.Errorf("%w: the hold %q", errCorruptEntry, id)
+	}
+	return o, nil
+}
+
+// savedHolds are the changes of holds that a checkpoint writes.
+type savedHolds struct {
+	drop bool // all rows that there are
+	put  []savedHold
+	gone []persistence.HoldKey
+}
+
+type savedHold struct {
+	key   persistence.HoldKey
+	value []byte
+}
+
+// takeChanged returns what has changed since the last checkpoint, which the caller writes, together with
+// the state of now. If that fails, the caller sets whole.
+func (h *holdings) takeChanged() (s savedHolds) {
+	if s.drop = h.whole; s.drop {
+		h.opened, h.ended = slices.Clone(h.due), nil
+	}
+	for _, o := range h.opened {
+		if o.of == nil {
+			continue
+		}
+		o.tag |= isSaved
+		s.put = append(s.put, savedHold{o.name(), o.encode(nil)})
+	}
+	for _, o := range h.ended {
+		s.gone = append(s.gone, o.name())
+		o.of = nil
+	}
+	h.opened, h.ended, h.whole = nil, nil, false
+	return s
+}
+
+func (o *hold) name() persistence.HoldKey {
+	return persistence.HoldKey{Key: []byte(o.of.key), ID: []byte(o.id)}
+}
+
+// putHold takes a hold that was saved.
+func (p *machine) putHold(k persistence.HoldKey, value []byte) error {
+	o, err := decodeHold(k.ID, value)
+	hash := p.hashes.ids.Hash(k.Key, k.ID)
+	if err == nil && (p.holds.find(hash, k.Key, k.ID) != nil || len(k.Key) > MaxKey) {
+		err = fmt.Errorf("%w: the hold %q is there twice", errCorruptEntry, k.ID)
+	}
+	if err != nil {
+		return err
+	}
+	p.memory.add(p.holds.open(hash, k.Key, o))
+	o.tag |= isSaved
+	return nil
+}
+
+// checkHolds reports whether the holds that were loaded are those that the state row tells of.
+func (p *machine) checkHolds(state *partitionState) error {
+	if len(p.holds.due) != int(state.holds) || p.holds.sum != state.holdSum {
+		return fmt.Errorf("%w: %d holds are there, and the last checkpoint saved %d others", errCorruptEntry,
+			len(p.holds.due), state.holds)
+	}
+	p.holds.opened = nil // they have rows
+	return nil
+}
+
+// redoHold opens a hold.
+func (p *machine) redoHold(e *entry, seq uint64, at moment) error {
+	if seq > p.marks.filters && e.t != nil && e.flags&flagHasTime != 0 {
+		e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
+	}
+	if seq <= p.marks.counters || p.holds.find(e.hash, e.key, e.id) != nil {
+		return nil
+	}
+	p.memory.add(p.holds.open(e.hash, e.key, &hold{id: string(e.id), amount: e.delta, reply: e.value,
+		expires: e.expire, opened: at.wall}))
+	return nil
+}
+
+// redoHoldEnd ends a hold: what was settled is added to the counter, and the opid is remembered, in the
+// same step.
+func (p *machine) redoHoldEnd(e *entry, seq uint64, at moment) error {
+	if e.end.How == seen.Settled {
+		post := *e
+		post.value = e.end.Result
+		_ = p.redoSet(&post, seq, at)
+	}
+	if seq > p.marks.counters {
+		if o := p.holds.find(e.hash, e.key, e.id); o != nil {
+			p.memory.add(-p.holds.end(o))
+		}
+	}
+	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Hold: e.end})
+	return nil
+}
+
+// compareHolds orders holds by when they expire, and then by their opid.
+func compareHolds(a, b *hold) int {
+	return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.id, b.id))
+}
