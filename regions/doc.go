@@ -216,7 +216,7 @@
 //
 // A reader logs in at a source as any client does (Options.Login, Options.TLS), as a user that has the
 // permission +region.pull. Such a user can name any region as the reader, and any position. A false acked
-// makes the source drop log that the named region still needs, which then takes the state. Nothing is lost:
+// lets the source drop log that the named region still needs, which then takes the state. Nothing is lost:
 // ids and deletions are kept until that region says in its own log that it took them. A server that anyone
 // could read does not become a member (Options.Unsafe).
 //
