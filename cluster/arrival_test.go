@@ -148,7 +148,7 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 		e.adopt(s, s.members[0], s.members[1])
 		await(t, "it lacks the partition", n.files.lacks.Load)
 		await(t, "it takes no entries", func() bool {
-			return n.transport.refuses.Load() && n.transport.taking.Load() == 0
+			return n.transport.Refuses()
 		})
 		applied := n.log.Applied()
 		c := command{kind: commandBegin, origin: n.log.origin}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -197,7 +198,7 @@ func (n *Node) noteProgress() {
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		p := progress[s.ID]
 		if string(s.ID) == n.o.ID {
-			p = PeerProgress{Index: commit, Starts: n.o.Net.self.starts}
+			p = raftgroup.PeerProgress{Index: commit, Starts: n.o.Net.self.starts}
 		}
 		if s.Suffrage != raft.Voter || p.Index == 0 {
 			continue

@@ -40,9 +40,6 @@ type fetched struct {
 // errHeld keeps Raft from taking a snapshot, and so from trimming its log.
 var errHeld = errors.New("the log is kept for a node that is fetching files")
 
-// errLacks: a node refuses entries.
-var errLacks = errors.New("this node takes the leader's files instead of entries")
-
 // minFreeForFiles is how much of the disk is left free by files that are fetched, bytes.
 const minFreeForFiles = 256 << 20
 
@@ -204,13 +201,6 @@ func (n *Node) takeOthers(why error) {
 			}
 		}
 	})
-}
-
-// RefuseEntries has all entries refused that others send from now on, or ends that. It reports
-// whether Raft has answered all that came before.
-func (t *Transport) RefuseEntries(yes bool) (settled bool) {
-	t.refuses.Store(yes)
-	return t.taking.Load() == 0
 }
 
 // passOn makes another node lead that answers, any of them, while this one cannot.

@@ -1,7 +1,7 @@
 // Package cluster makes several nodes hold a shard: a Raft group whose log is the op log of
 // each, the network between them, and the configuration that all nodes of a cluster, which may have
-// many shards, agree on. Only this package, raftgroup, which has what Raft keeps, and raftmsg, which has
-// the bytes of its messages, know Raft (hashicorp/raft).
+// many shards, agree on. Only this package, raftgroup, which has Raft's logs, transport and proof of a
+// read, and raftmsg, which has the bytes of its messages, know Raft (hashicorp/raft).
 //
 // # Two groups
 //
@@ -58,9 +58,8 @@
 //	R9  a directory is a voter           Stable, Net, Witness, promote.go
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go
-// what entries hold, net*.go the cluster port (package raftmsg has the bytes of Raft's messages;
-// package wire has what the nodes ask each other there, and how they give files), confirm.go the
-// proof that a read needs, catchup*.go the files for a node that is behind, config.go the
+// what entries hold, net*.go the cluster port (package wire has what the nodes ask each other there,
+// and how they give files), catchup*.go the files for a node that is behind, config.go the
 // configuration, meta*.go the group that agrees on it, leaders.go who leads the other shards,
 // tables.go the tables of all shards, admin.go how `fbfkv cluster` changes the configuration,
 // origin.go which shard a backup is of, and recover.go what is left of a majority that is lost.

@@ -3,8 +3,6 @@ package cluster
 import (
 	"fmt"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // The word of one other node that this node's directory is older is no evidence: the other one may
@@ -76,23 +74,4 @@ func (n *Net) Doubts() error {
 		return *reason
 	}
 	return n.Aside()
-}
-
-// mute returns why a request is not sent to a peer.
-func (t *Transport) mute(request any) error {
-	if t.silent.Load() && keepsAlive(request) {
-		return errSilent
-	}
-	return t.net.Doubts()
-}
-
-// given returns Raft's answer to a request, unless it is a vote that this node must not give.
-func (t *Transport) given(request any, answer raft.RPCResponse) raft.RPCResponse {
-	switch request.(type) {
-	case *raft.RequestVoteRequest, *raft.RequestPreVoteRequest:
-		if err := t.net.Doubts(); err != nil {
-			return raft.RPCResponse{Error: err}
-		}
-	}
-	return answer
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
@@ -120,7 +121,7 @@ func (n *Node) await(ctx context.Context, ask func() error) error {
 // successor returns the voter that may lead next: of those that answer, the one that has most
 // of the log; "" if there is none. Raft itself might pick one that is dead.
 func (n *Node) successor() (id string) {
-	var best PeerProgress
+	var best raftgroup.PeerProgress
 	progress := n.transport.Progress()
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		p := progress[s.ID]

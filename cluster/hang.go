@@ -2,10 +2,11 @@ package cluster
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // How long a write or an fsync of the log may take (R8). The age is the op log's (oplog.OnHang): a pause
@@ -50,11 +51,11 @@ func (n *Node) diskHangs(age time.Duration) {
 		_ = n.o.Net.Abandon() // the process may not be able to end while a thread waits for the disk
 		n.fail(fmt.Errorf("the disk has not answered for %v", age.Round(time.Second)))
 	case age >= hangSilent:
-		n.hung.set(time.Now())
+		n.hung.Set(time.Now())
 		if n.o.DiskHangs != nil {
 			n.o.DiskHangs()
 		}
-		if n.raft.State() == raft.Leader && voters(n.raft) > 1 && !n.transport.Silence(true) {
+		if n.raft.State() == raft.Leader && len(raftgroup.Voters(n.raft)) > 1 && !n.transport.Silence(true) {
 			go n.stopLeading("its disk does not answer, and another node is to lead")
 		}
 	}
@@ -64,37 +65,13 @@ func (n *Node) diskHangs(age time.Duration) {
 // its disk, on which the group's log is as well, has not answered for long, so that another one is
 // elected (R8). It waits for nothing.
 func (m *Meta) DiskHangs() {
-	if m.raft.State() == raft.Leader && voters(m.raft) > 1 {
+	if m.raft.State() == raft.Leader && len(raftgroup.Voters(m.raft)) > 1 {
 		m.transport.Silence(true)
 	}
 }
 
-// moment is a time that one goroutine notes and others read. It is kept whole, with the reading of
-// the monotonic clock, which no change of the machine's time moves.
-type moment struct{ at atomic.Pointer[time.Time] }
-
-func (m *moment) set(t time.Time) { m.at.Store(&t) }
-
-// get returns the time; zero: none.
-func (m *moment) get() time.Time {
-	if t := m.at.Load(); t != nil {
-		return *t
-	}
-	return time.Time{}
-}
-
 // hasHung reports whether the disk has not answered for long a short while ago.
 func (n *Node) hasHung() bool {
-	at := n.hung.get()
+	at := n.hung.Get()
 	return !at.IsZero() && time.Since(at) < hangShy
-}
-
-// voters is how many nodes of a group vote.
-func voters(r *raft.Raft) (count int) {
-	for _, s := range r.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			count++
-		}
-	}
-	return count
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -49,7 +49,7 @@ func TestHungDiskOfALeader(t *testing.T) {
 		old, answer, operation := s.hangs()
 		n := old.running()
 		looks(n, 3*time.Second) // less than five with the log's own looks
-		if n.transport.silent.Load() || !n.Leads() {
+		if n.transport.Silent() || !n.Leads() {
 			t.Fatal("it gave up leading too early")
 		}
 		if n.log.Hangs().Count != 1 {
@@ -76,14 +76,14 @@ func TestHungDiskOfALeader(t *testing.T) {
 			return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout
 		})
 		s.awaitApplied()
-		if n.transport.silent.Load() {
+		if n.transport.Silent() {
 			t.Error("it is silent, though it does not lead")
 		}
 		s.meant.Store(&old.id)
 		if n.couldLead() {
 			t.Error("leadership returns to a node whose disk has just not answered")
 		}
-		n.hung.set(time.Now().Add(-hangShy))
+		n.hung.Set(time.Now().Add(-hangShy))
 		await(t, "leadership may return", n.couldLead)
 		if op := s.mustAdd("k", "hangs"); op.Value != 3 {
 			t.Errorf("the counter is %d, want 3", op.Value)
@@ -157,7 +157,7 @@ func TestHungDiskOfAMetaLeader(t *testing.T) {
 		answer()
 		must(t, <-set)
 		g.awaitSame(old.id, "other")
-		await(t, "it speaks again", func() bool { return !old.meta.transport.silent.Load() })
+		await(t, "it speaks again", func() bool { return !old.meta.transport.Silent() })
 	})
 }
 
@@ -246,7 +246,7 @@ func TestHungDiskAlone(t *testing.T) {
 		leader, answer, operation := s.hangs()
 		n := leader.running()
 		looks(n, 20*time.Second)
-		if !n.Leads() || n.transport.silent.Load() {
+		if !n.Leads() || n.transport.Silent() {
 			t.Error("it leads no more")
 		}
 		answer()
@@ -261,11 +261,11 @@ func TestHungDiskAlone(t *testing.T) {
 func TestProgressIsOfATerm(t *testing.T) {
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
-	go obey(to)
+	go obey(t, to)
 	id := raft.ServerID(testID("2"))
 	var term atomic.Uint64
-	from.raft.Store(&watcher{term: term.Load, answered: func(raft.ServerID, time.Time, uint64) {},
-		sends: func(peer, uint64) bool { return false }})
+	from.Observe(&raftgroup.Watcher{Term: term.Load, Answered: func(raft.ServerID, time.Time, uint64) {},
+		Sends: func(raft.ServerID, raft.ServerAddress, uint64) bool { return false }})
 	for _, now := range []uint64{7, 8} {
 		term.Store(now)
 		if got := from.Progress()[id].Index; got != 0 {
@@ -280,42 +280,5 @@ func TestProgressIsOfATerm(t *testing.T) {
 		if got := from.Progress()[id].Index; got != 11 {
 			t.Errorf("in term %d the peer has the log up to %d, want 11", now, got)
 		}
-	}
-}
-
-// TestHeardOfALeaderThatHasBegun: what a leader says is committed is all that is only once an entry
-// of its own term is.
-func TestHeardOfALeaderThatHasBegun(t *testing.T) {
-	for _, c := range []struct {
-		prev, prevTerm, commit uint64
-		entries                []*raft.Log
-		want                   bool
-	}{
-		{10, 6, 4, nil, false}, // it was just started
-		{10, 6, 4, []*raft.Log{{Index: 11, Term: 7}}, false},
-		{11, 7, 4, nil, false},
-		{10, 6, 11, []*raft.Log{{Index: 11, Term: 7}}, true},
-		{11, 7, 11, nil, true},
-		{11, 7, 12, []*raft.Log{{Index: 12, Term: 7}}, true},
-	} {
-		var transport Transport
-		request := heartbeat("1", 7)
-		request.PrevLogEntry, request.PrevLogTerm = c.prev, c.prevTerm
-		request.LeaderCommitIndex, request.Entries = c.commit, c.entries
-		transport.hears(request, raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 7}})
-		if got := transport.Heard(); got.Begun != c.want || got.Commit != c.commit {
-			t.Errorf("%+v: %+v was heard, want begun: %v", c, got, c.want)
-		}
-	}
-}
-
-// TestMoment: a moment does not move when the machine gets another time.
-func TestMoment(t *testing.T) {
-	var m moment
-	if !m.get().IsZero() {
-		t.Error("there is a moment already")
-	}
-	if m.set(time.Now()); !strings.Contains(m.get().String(), " m=") { // it has a monotonic reading
-		t.Error("another time of the machine would make it earlier or later")
 	}
 }

@@ -67,7 +67,7 @@ type Meta struct {
 	ending
 	o         MetaOptions
 	raft      *raft.Raft
-	transport *Transport
+	transport *raftgroup.Transport
 	log       *raftgroup.MetaLog
 	ledSince  time.Time // watch's goroutine
 	// the term in which this node leads and has applied all that was committed before; watch's
@@ -122,7 +122,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the meta group: %w", err), m.transport.Close())
 	}
-	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
+	m.transport.Observe(raftgroup.Watch(m.raft, func(raft.ServerID, time.Time, uint64) {}))
 	m.serve()
 	m.running.Go(func() { m.watch(elected) })
 	m.running.Go(m.announce)

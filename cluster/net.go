@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
@@ -477,4 +478,44 @@ func decodeID(s string) (id [20]byte, err error) {
 		return id, fmt.Errorf("%.60q is not an id: it needs 40 hexadecimal digits", s)
 	}
 	return id, nil
+}
+
+// Transport returns the way for one of this node's Raft groups, KindRaft or KindMeta (NewTransport).
+func (n *Net) Transport(kind byte, local string, timeout time.Duration) *raftgroup.Transport {
+	return raftgroup.NewTransport(groupNet{n, kind}, local, timeout)
+}
+
+// groupNet is a Raft group's connections, a raftgroup.Net.
+type groupNet struct {
+	*Net
+	kind byte
+}
+
+// Dial implements raftgroup.Net.
+func (g groupNet) Dial(ctx context.Context, id, address string) (net.Conn, uint64, error) {
+	c, err := g.Net.Dial(ctx, id, address, g.kind)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, c.(*peerConn).peer.starts, nil
+}
+
+// Serve implements raftgroup.Net.
+func (g groupNet) Serve(f func(c net.Conn, from string, admits func() error) error) {
+	if f == nil {
+		g.Handle(g.kind, nil)
+		return
+	}
+	g.Handle(g.kind, func(c net.Conn, from Identity) {
+		at := c.RemoteAddr()
+		err := f(c, from.Node, func() error {
+			if refused := g.admits(from, g.kind); refused != nil {
+				return refused // a nil one would be an error
+			}
+			return nil
+		})
+		if err != nil {
+			g.logRefusal(at, c.(*peerConn).peer, err)
+		}
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // BenchmarkAppendEntries sends entries of one size to a node that answers at once, with
@@ -18,7 +20,7 @@ func BenchmarkAppendEntries(b *testing.B) {
 			b.Run(fmt.Sprintf("encrypted=%v/bytes=%d", secret != "", size), func(b *testing.B) {
 				_, from := startTransport(b, "1", NetOptions{Secret: secret})
 				_, to := startTransport(b, "2", NetOptions{Secret: secret})
-				go obey(to)
+				go obey(b, to)
 				request := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3,
 					ID: []byte(testID("1"))}, Term: 1,
 					Entries: []*raft.Log{{Index: 1, Term: 1, Data: make([]byte, size),
@@ -49,7 +51,7 @@ func processorTime(b *testing.B) time.Duration {
 }
 
 // startTransport starts a node, named by a digit, that speaks Raft's messages.
-func startTransport(t testing.TB, name string, o NetOptions) (*Net, *Transport) {
+func startTransport(t testing.TB, name string, o NetOptions) (*Net, *raftgroup.Transport) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -68,15 +70,15 @@ func startTransport(t testing.TB, name string, o NetOptions) (*Net, *Transport) 
 	return n, transport
 }
 
-// obey answers every AppendEntries that a node gets, in the request's term, until it is
-// closed.
-func obey(node *Transport) {
+// obey answers every AppendEntries that a node gets, in the request's term, until the
+// test ends.
+func obey(t testing.TB, node *raftgroup.Transport) {
 	for {
 		select {
 		case rpc := <-node.Consumer():
 			rpc.Respond(&raft.AppendEntriesResponse{Term: rpc.Command.(*raft.AppendEntriesRequest).Term,
 				Success: true}, nil)
-		case <-node.ctx.Done():
+		case <-t.Context().Done():
 			return
 		}
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // testSecret is the secret of the clusters of tests.
@@ -41,9 +43,9 @@ func testID(digit string) string { return strings.Repeat(digit, 40) }
 type testNode struct {
 	id        raft.ServerID
 	net       *Net
-	transport *Transport
+	transport *raftgroup.Transport
 	raft      *raft.Raft
-	confirmer *Confirmer
+	confirmer *raftgroup.Confirmer
 }
 
 // noMachine is a state machine without a state.
@@ -97,7 +99,7 @@ func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 				t.Error(err)
 			}
 		})
-		node.raft, node.confirmer = r, NewConfirmer(r, node.transport, node.id)
+		node.raft, node.confirmer = r, raftgroup.NewConfirmer(r, node.transport, node.id)
 	}
 	return nodes
 }
@@ -166,7 +168,7 @@ func TestKeptConnections(t *testing.T) {
 	_, from := startTransport(t, "1", NetOptions{Secret: testSecret, Dial: f.dialer("1")})
 	_, to := startTransport(t, "2", NetOptions{Secret: testSecret})
 	f.listens(string(to.LocalAddr()), "2")
-	go obey(to)
+	go obey(t, to)
 	for i := range 5 {
 		var response raft.AppendEntriesResponse
 		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 7),
@@ -245,7 +247,7 @@ func TestWrongNode(t *testing.T) {
 	t.Parallel()
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
-	go obey(to)
+	go obey(t, to)
 	var response raft.AppendEntriesResponse
 	if err := from.AppendEntries(raft.ServerID(testID("3")), to.LocalAddr(), heartbeat("1", 1),
 		&response); err == nil {
@@ -267,7 +269,7 @@ func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
-	to.raft.Store(&watcher{follows: func(term uint64) bool { return term == 7 }})
+	to.Observe(&raftgroup.Watcher{Follows: func(term uint64) bool { return term == 7 }})
 	way := make(chan string, 1)
 	answer := func(rpc raft.RPC, name string) {
 		way <- name
@@ -279,7 +281,7 @@ func TestHeartbeats(t *testing.T) {
 			select {
 			case rpc := <-to.Consumer():
 				answer(rpc, "main")
-			case <-to.ctx.Done():
+			case <-t.Context().Done():
 				return
 			}
 		}
@@ -312,55 +314,6 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestNoAnswerIsNoContact closes a pipeline whose peer does not answer, and passes no
-// answer on: Raft would take it for contact.
-func TestNoAnswerIsNoContact(t *testing.T) {
-	t.Parallel()
-	var f faults
-	_, from := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
-	_, to := startTransport(t, "2", NetOptions{})
-	f.listens(string(to.LocalAddr()), "2")
-	noted := make(chan uint64, 10)
-	from.raft.Store(&watcher{answered: func(_ raft.ServerID, _ time.Time, term uint64) { noted <- term }})
-	p, err := from.AppendEntriesPipeline(raft.ServerID(testID("2")), to.LocalAddr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
-		t.Fatal(err)
-	}
-	rpc := <-to.Consumer()
-	rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
-	if a := <-p.Consumer(); a.Error() != nil || !a.Response().Success || <-noted != 7 {
-		t.Errorf("the answer: %+v %v", a.Response(), a.Error())
-	}
-	second, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse))
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-to.Consumer()
-	f.reset("1", "2")
-	if err := second.Error(); err == nil {
-		t.Error("an answer that never came is one")
-	}
-	select {
-	case a := <-p.Consumer():
-		t.Errorf("an answer that never came is passed on: %+v", a)
-	case <-p.(*pipeline).done:
-	}
-	select {
-	case term := <-noted:
-		t.Errorf("an answer that never came is noted: term %d", term)
-	default:
-	}
-	if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err == nil {
-		t.Error("a broken pipeline takes a request")
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPipelineEndsWithRefusal: Raft reads no answer after one that refuses or is of a later term,
 // but may have more to send. A pipeline that waited for its reader would hold Raft for ever.
 func TestPipelineEndsWithRefusal(t *testing.T) {
@@ -382,7 +335,7 @@ func TestPipelineEndsWithRefusal(t *testing.T) {
 					select {
 					case rpc := <-to.Consumer():
 						rpc.Respond(&refusal, nil)
-					case <-to.ctx.Done():
+					case <-t.Context().Done():
 						return
 					}
 				}
@@ -404,17 +357,20 @@ func TestPipelineEndsWithRefusal(t *testing.T) {
 func TestEntriesWaitForSilentPeer(t *testing.T) {
 	t.Parallel()
 	var f faults
-	_, from := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
+	const timeout = 100 * time.Millisecond
+	node, _ := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
+	from := node.Transport(KindRaft, "", timeout)
+	defer from.Close()
 	_, to := startTransport(t, "2", NetOptions{})
-	from.timeout = 100 * time.Millisecond
 	id := raft.ServerID(testID("2"))
 	f.listens(string(to.LocalAddr()), "2")
 	waits := make(chan bool, 1)
 	var leads atomic.Bool
-	from.raft.Store(&watcher{term: func() uint64 { return 7 },
-		answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
+	from.Observe(&raftgroup.Watcher{Term: func() uint64 { return 7 },
+		Answered: func(raft.ServerID, time.Time, uint64) {},
+		Sends: func(peer raft.ServerID, _ raft.ServerAddress, term uint64) bool {
 			select {
-			case waits <- p.id == id && term == 7:
+			case waits <- peer == id && term == 7:
 			default:
 			}
 			return leads.Load()
@@ -452,7 +408,7 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 	wait(ended)
 	wait(ended) // it looks again
 	f.reconnect("1", "2")
-	go obey(to)
+	go obey(t, to)
 	for from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse)) != nil {
 	}
 	if err := <-ended; err != nil {
@@ -470,7 +426,7 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 			if over = true; err == nil {
 				t.Error("they were answered")
 			}
-		case <-time.After(from.timeout):
+		case <-time.After(timeout):
 		}
 	}
 }
@@ -529,7 +485,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
-	go obey(to)
+	go obey(t, to)
 	id := raft.ServerID(testID("2"))
 	p, err := from.AppendEntriesPipeline(id, to.LocalAddr())
 	if err != nil {
@@ -585,7 +541,7 @@ func TestRemovedNode(t *testing.T) {
 			}
 			return nil
 		}})
-	go obey(to)
+	go obey(t, to)
 	for range 2 {
 		err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1),
 			new(raft.AppendEntriesResponse))
@@ -605,7 +561,9 @@ func TestFilesAreAwaited(t *testing.T) {
 	_, to := startTransport(t, "2", NetOptions{})
 	var leads atomic.Bool
 	leads.Store(true)
-	from.raft.Store(&watcher{sends: func(peer, uint64) bool { return leads.Load() }})
+	from.Observe(&raftgroup.Watcher{Sends: func(raft.ServerID, raft.ServerAddress, uint64) bool {
+		return leads.Load()
+	}})
 	asked := 0
 	to.OnSnapshot(func(q *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error) {
 		if asked++; asked%3 != 0 {

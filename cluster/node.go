@@ -89,8 +89,8 @@ type Node struct {
 	ending
 	o         Options
 	raft      *raft.Raft
-	transport *Transport
-	confirmer *Confirmer
+	transport *raftgroup.Transport
+	confirmer *raftgroup.Confirmer
 	log       *Log
 	st        *store.Store
 	redone    uint64      // the index up to which Open has redone the log
@@ -112,11 +112,11 @@ type Node struct {
 	takeover  atomic.Int64  // how long there was no leader before it did so last, ns
 	started   time.Time
 
-	skew    atomic.Int64 // this node's clock minus the last other leader's, ms
-	yielded bool         // leadership was offered to others for that; FSM's goroutine
-	hung    moment       // when the disk was last seen not to answer for long
-	ends    atomic.Bool  // as it does not
-	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
+	skew    atomic.Int64     // this node's clock minus the last other leader's, ms
+	yielded bool             // leadership was offered to others for that; FSM's goroutine
+	hung    raftgroup.Moment // when the disk was last seen not to answer for long
+	ends    atomic.Bool      // as it does not
+	yieldAt time.Time        // when it was offered last, as this node's disk is full; under leading
 	files   catchUp
 	back    comeBack
 
@@ -221,7 +221,7 @@ func (n *Node) startRaft(entries *raftgroup.LogStore) error {
 	n.transport.OnSnapshot(n.onSnapshot)
 	n.files.server.answers(n.o.Net.Answer, true)
 	n.o.Net.Answer(verbLead, wire.Answer(0, n.onWish))
-	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
+	n.confirmer = raftgroup.NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
 	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
 		_, leader := o.Data.(raft.LeaderObservation)
 		return leader
@@ -231,7 +231,7 @@ func (n *Node) startRaft(entries *raftgroup.LogStore) error {
 		w.refreshBy(n.noteProgress)
 	}
 	n.o.Net.TakesPart(n.takesPart)
-	n.o.Net.Voters(func() int { return voters(n.raft) })
+	n.o.Net.Voters(func() int { return len(raftgroup.Voters(n.raft)) })
 	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
 	return nil
 }
@@ -355,10 +355,10 @@ type Status struct {
 	Last      uint64 // index of the last entry of the log
 	Committed uint64
 	Applied   uint64
-	Heard     Heard     // what the leader has said of the log last
-	Contact   time.Time // when the leader was last heard; zero: never, or this is the leader
-	Changes   uint64    // of leader, seen since the start
-	Peers     map[string]PeerProgress
+	Heard     raftgroup.Heard // what the leader has said of the log last
+	Contact   time.Time       // when the leader was last heard; zero: never, or this is the leader
+	Changes   uint64          // of leader, seen since the start
+	Peers     map[string]raftgroup.PeerProgress
 	Rebuilds  uint64
 	Fenced    uint64
 	// Fetching: the node is behind the log and fetches the leader's files.
@@ -406,11 +406,11 @@ func (n *Node) applied() uint64 {
 const maxBetween = 16
 
 // peers returns how far the other nodes are, which only a leader knows.
-func (n *Node) peers() map[string]PeerProgress {
+func (n *Node) peers() map[string]raftgroup.PeerProgress {
 	if !n.Leads() {
 		return nil
 	}
-	peers := make(map[string]PeerProgress)
+	peers := make(map[string]raftgroup.PeerProgress)
 	for id, p := range n.transport.Progress() {
 		peers[string(id)] = p
 	}

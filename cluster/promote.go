@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // This file changes who votes in a Raft group. A voter that does not know of a new one refuses it
@@ -24,7 +26,7 @@ var errVotersLag = errors.New("the voters do not change while one of them that a
 type group struct {
 	self      raft.ServerID
 	raft      *raft.Raft
-	transport *Transport
+	transport *raftgroup.Transport
 	timeout   time.Duration // the node timeout
 	ledSince  time.Time
 	stop      <-chan struct{}
@@ -89,7 +91,7 @@ func (g *group) awaitVoters(asked time.Time, more, less raft.ServerID) error {
 		select {
 		case <-g.stop:
 			return raft.ErrRaftShutdown
-		case <-time.After(answerPeriod):
+		case <-time.After(raftgroup.AnswerPeriod):
 		}
 	}
 }
@@ -109,13 +111,13 @@ func (g *group) lag(index uint64, asked time.Time, more, less raft.ServerID) err
 	if more != "" && voters[more].Contact.Before(asked) {
 		return fmt.Errorf("%w: the new node %s", errVotersLag, more)
 	}
-	voters[g.self] = voter{PeerProgress: PeerProgress{Index: index, Contact: time.Now()}}
+	voters[g.self] = voter{PeerProgress: raftgroup.PeerProgress{Index: index, Contact: time.Now()}}
 	return lagOf(voters, index, asked, g.ledSince, voterSilence*g.timeout)
 }
 
 // voter is what the leader knows of a voter.
 type voter struct {
-	PeerProgress
+	raftgroup.PeerProgress
 	gone bool // see group
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // TestVotersLag: a change of the voters waits for each one that answers, and for a majority whoever answers.
@@ -16,7 +18,7 @@ func TestVotersLag(t *testing.T) {
 		const patience = 10 * time.Second
 		now := time.Now()
 		ago := func(d time.Duration, index uint64) voter {
-			return voter{PeerProgress: PeerProgress{Index: index, Contact: now.Add(-d)}}
+			return voter{PeerProgress: raftgroup.PeerProgress{Index: index, Contact: now.Add(-d)}}
 		}
 		gone := voter{gone: true}
 		for what, tt := range map[string]struct {

@@ -69,7 +69,7 @@ func TestTermBeforeMessage(t *testing.T) {
 
 	_, from := startTransport(t, "1", NetOptions{})
 	_, to := startTransport(t, "2", NetOptions{})
-	go obey(to)
+	go obey(t, to)
 	call := func() error {
 		return from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1),
 			new(raft.AppendEntriesResponse))

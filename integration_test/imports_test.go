@@ -42,7 +42,7 @@ var mayImport = map[string]string{
 		"internal/longlock",
 	"cluster/raftmsg": "",
 	"cluster/wire":    "persistence/disk",
-	"node": "cluster commands commands/acl persistence persistence/disk " +
+	"node": "cluster cluster/raftgroup commands commands/acl persistence persistence/disk " +
 		"persistence/oplog regions server store",
 	"internal/sim":      "cluster node persistence/crashtest regions resp server store internal/raced",
 	"internal/longlock": "",
@@ -64,7 +64,7 @@ var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
 	"github.com/hashicorp/raft":        {"cluster", "cluster/raftgroup", "cluster/raftmsg"},
-	"net": {"server", "server/tlstest", "cluster", "cluster/wire", "regions", "node",
+	"net": {"server", "server/tlstest", "cluster", "cluster/raftgroup", "cluster/wire", "regions", "node",
 		"internal/sim"},
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 )
 
 // TestHasAllUntil: a replica has had all that was committed until the oldest entry was committed
@@ -21,7 +22,7 @@ func TestHasAllUntil(t *testing.T) {
 			time.Sleep(time.Second)
 			s := cluster.Status{Committed: committed, Applied: applied}
 			if heard = max(heard, committed); hears {
-				s.Heard = cluster.Heard{At: time.Now(), Commit: heard}
+				s.Heard = raftgroup.Heard{At: time.Now(), Commit: heard}
 			}
 			n.commits.note(max(s.Committed, s.Heard.Commit))
 			n.hasAllUntil(s)
@@ -47,7 +48,7 @@ func TestHasAllUntil(t *testing.T) {
 		for range 10 { // nobody says what is committed
 			time.Sleep(time.Second)
 			n.hasAllUntil(cluster.Status{Committed: 119, Applied: 119,
-				Heard: cluster.Heard{At: said, Commit: 119}})
+				Heard: raftgroup.Heard{At: said, Commit: 119}})
 		}
 		if got := behind(); got != 10*time.Second {
 			t.Errorf("%v behind without a leader, want 10 s", got)
@@ -65,11 +66,11 @@ func TestStartedReplica(t *testing.T) {
 		serves bool
 	}{
 		{"nothing was heard", cluster.Status{Applied: 50}, false},
-		{"it lacks something", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 51, Begun: true}},
+		{"it lacks something", cluster.Status{Applied: 50, Heard: raftgroup.Heard{Commit: 51, Begun: true}},
 			false},
-		{"its leader was just started as well", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 20}},
-			false},
-		{"it has everything", cluster.Status{Applied: 51, Heard: cluster.Heard{Commit: 51, Begun: true}},
+		{"its leader was just started as well",
+			cluster.Status{Applied: 50, Heard: raftgroup.Heard{Commit: 20}}, false},
+		{"it has everything", cluster.Status{Applied: 51, Heard: raftgroup.Heard{Commit: 51, Begun: true}},
 			true},
 		{"it led", cluster.Status{Applied: 51, Leads: true}, true},
 	} {
@@ -79,7 +80,7 @@ func TestStartedReplica(t *testing.T) {
 			if n.lacks() < time.Hour {
 				t.Error("it serves reads before the first look")
 			}
-			if c.status.Heard != (cluster.Heard{}) {
+			if c.status.Heard != (raftgroup.Heard{}) {
 				c.status.Heard.At = time.Now()
 			}
 			n.commits.note(c.status.Heard.Commit)

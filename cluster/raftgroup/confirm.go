@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"context"
@@ -54,34 +54,36 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 			}
 			return r.CurrentTerm()
 		},
-		voters: func() (voters []raft.ServerID) {
-			for _, s := range r.GetConfiguration().Configuration().Servers {
-				if s.Suffrage == raft.Voter {
-					voters = append(voters, s.ID)
-				}
-			}
-			return voters
-		},
+		voters: func() []raft.ServerID { return Voters(r) },
 		// it has every peer sent a heartbeat; what it finds is not what we ask
 		ask: func() { r.VerifyLeader() },
 	}
-	t.observe(r, c.note)
+	t.Observe(Watch(r, c.note))
 	return c
 }
 
-// observe has the transport know what the Raft that uses it is, and tell of every AppendEntries
-// that was answered.
-func (t *Transport) observe(r *raft.Raft, answered func(peer raft.ServerID, sent time.Time, term uint64)) {
-	t.raft.Store(&watcher{
-		term:     r.CurrentTerm,
-		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
-		answered: answered,
-		sends: func(to peer, term uint64) bool {
+// Watch returns the Watcher of a Raft, which tells answered of every AppendEntries that was answered.
+func Watch(r *raft.Raft, answered func(peer raft.ServerID, sent time.Time, term uint64)) *Watcher {
+	return &Watcher{
+		Term:     r.CurrentTerm,
+		Follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
+		Answered: answered,
+		Sends: func(peer raft.ServerID, address raft.ServerAddress, term uint64) bool {
 			return r.State() == raft.Leader && r.CurrentTerm() == term &&
 				slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
-					func(s raft.Server) bool { return s.ID == to.id && s.Address == to.address })
+					func(s raft.Server) bool { return s.ID == peer && s.Address == address })
 		},
-	})
+	}
+}
+
+// Voters returns the nodes of a group that vote.
+func Voters(r *raft.Raft) (voters []raft.ServerID) {
+	for _, s := range r.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters = append(voters, s.ID)
+		}
+	}
+	return voters
 }
 
 // Confirm returns nil once it is proved that this node led in term after the call began.

@@ -1,4 +1,4 @@
-package cluster
+package raftgroup
 
 import (
 	"bufio"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/cluster/raftmsg"
 )
 
@@ -26,6 +25,18 @@ const (
 	keepBuffer      = 4 << 20          // bytes of a connection's write buffer
 )
 
+// Net is the connections between the nodes of a cluster that one of their Raft groups has.
+type Net interface {
+	// Dial connects to a node at an address, and returns the number of that node's start.
+	Dial(ctx context.Context, id, address string) (c net.Conn, starts uint64, err error)
+	// Serve has a function answer each connection of another node, from; nil: none is accepted any
+	// more. admits returns why that node's messages are refused by now. The function's error is why
+	// it breaks the connection off.
+	Serve(f func(c net.Conn, from string, admits func() error) error)
+	// Doubts returns why this node sends nothing and gives no vote; nil: it does both.
+	Doubts() error
+}
+
 // Transport carries Raft's messages over a Net. It reaches a peer only if the node with
 // the peer's id has the peer's address: a node that took over the address of another is
 // not taken for it. A request that names another sender than the node that dialed breaks
@@ -37,22 +48,21 @@ const (
 // vote in a later one, and put the term back. And an answer that has not come is no sign of life:
 // the library counts it as contact and extends the lease of a leader that is cut off.
 type Transport struct {
-	net      *Net
-	kind     byte // of its connections
+	net      Net
 	local    raft.ServerAddress
 	timeout  time.Duration
 	requests chan raft.RPC
 
 	heartbeat atomic.Pointer[func(raft.RPC)]
-	raft      atomic.Pointer[watcher]
+	raft      atomic.Pointer[Watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 	settle    atomic.Pointer[func() error]
-	handed    moment      // when a leader handed over to this node last
+	handed    Moment      // when a leader handed over to this node last
 	refuses   atomic.Bool // entries
 	heard     atomic.Pointer[Heard]
 	taking    atomic.Int64 // requests with entries that Raft has and has not answered
 	silent    atomic.Bool  // as a leader
-	impatient moment       // until when no call waits for a peer to answer again
+	impatient Moment       // until when no call waits for a peer to answer again
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -63,13 +73,19 @@ type Transport struct {
 	progress map[raft.ServerID]PeerProgress
 }
 
-// watcher is whoever must know what the transport sees.
-type watcher struct {
-	term     func() uint64          // the present one
-	follows  func(term uint64) bool // this node is a follower in this term
-	answered func(peer raft.ServerID, sent time.Time, term uint64)
-	sends    func(to peer, term uint64) bool // this node leads in this term, and the peer is a member
+// Watcher is the Raft that uses a Transport (Watch), and hears of answers.
+type Watcher struct {
+	Term    func() uint64          // the present one
+	Follows func(term uint64) bool // this node is a follower in this term
+	// Answered is called when a peer has answered an AppendEntries that was sent at this time or
+	// later, with this term.
+	Answered func(peer raft.ServerID, sent time.Time, term uint64)
+	// Sends reports whether this node leads in this term, and a peer at this address is a member.
+	Sends func(peer raft.ServerID, address raft.ServerAddress, term uint64) bool
 }
+
+// Observe has w know what the transport sees, and the transport what w knows.
+func (t *Transport) Observe(w *Watcher) { t.raft.Store(w) }
 
 // peer is a node at an address.
 type peer struct {
@@ -92,23 +108,23 @@ var (
 	_ raft.WithClose   = (*Transport)(nil)
 )
 
-// Transport returns the way for one of this node's Raft groups, KindRaft or KindMeta, whose
-// ServerIDs are node ids and whose ServerAddresses are HOST:PORT of cluster ports. local is how the
-// others reach this node; timeout is how long a peer may take for a message and its answer, and as
-// long again for each MiB of it. Raft closes the Transport.
-func (n *Net) Transport(kind byte, local string, timeout time.Duration) *Transport {
-	t := &Transport{net: n, kind: kind, local: raft.ServerAddress(local), timeout: timeout,
+// NewTransport returns the way for one of this node's Raft groups, whose ServerIDs are node ids and
+// whose ServerAddresses are HOST:PORT of cluster ports. local is how the others reach this node;
+// timeout is how long a peer may take for a message and its answer, and as long again for each MiB
+// of it. Raft closes the Transport.
+func NewTransport(n Net, local string, timeout time.Duration) *Transport {
+	t := &Transport{net: n, local: raft.ServerAddress(local), timeout: timeout,
 		requests: make(chan raft.RPC),
 		idle:     map[peer][]*raftConn{}, open: map[io.Closer]struct{}{},
 		progress: map[raft.ServerID]PeerProgress{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	n.Handle(kind, t.serve)
+	n.Serve(t.serve)
 	return t
 }
 
 // Close ends all of Raft's connections.
 func (t *Transport) Close() error {
-	t.net.Handle(t.kind, nil)
+	t.net.Serve(nil)
 	t.mu.Lock()
 	t.cancel()
 	open := t.open
@@ -180,7 +196,7 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 	request *raft.InstallSnapshotRequest,
 	into *raft.InstallSnapshotResponse, data io.Reader) error {
 	to := peer{id, address}
-	content, err := io.ReadAll(io.LimitReader(data, raftgroup.MaxContent))
+	content, err := io.ReadAll(io.LimitReader(data, MaxContent))
 	if err != nil {
 		return err
 	}
@@ -202,7 +218,7 @@ func (t *Transport) awaitFiles(p peer, term uint64) bool {
 		return false
 	}
 	w := t.raft.Load()
-	return w != nil && w.sends(p, term) && !time.Now().Before(t.impatient.get())
+	return w != nil && w.Sends(p.id, p.address, term) && !time.Now().Before(t.impatient.Get())
 }
 
 // filesPeriod is how often a peer is asked that fetches files.
@@ -230,30 +246,30 @@ func (t *Transport) awaitAnswer(p peer, term uint64) bool {
 	failed := time.Now()
 	for {
 		w := t.raft.Load()
-		if w == nil || !w.sends(p, term) || time.Now().Before(t.impatient.get()) {
+		if w == nil || !w.Sends(p.id, p.address, term) || time.Now().Before(t.impatient.Get()) {
 			return false
 		}
 		if t.Progress()[p.id].Contact.After(failed) {
 			return true
 		}
 		select {
-		case <-time.After(answerPeriod):
+		case <-time.After(AnswerPeriod):
 		case <-t.ctx.Done():
 			return false
 		}
 	}
 }
 
-// answerPeriod is how often a call looks whether a silent peer answers again.
-const answerPeriod = 20 * time.Millisecond
+// AnswerPeriod is how often a call looks whether a silent peer answers again.
+const AnswerPeriod = 20 * time.Millisecond
 
 // Handed returns when a leader handed over to this node last.
-func (t *Transport) Handed() time.Time { return t.handed.get() }
+func (t *Transport) Handed() time.Time { return t.handed.Get() }
 
 // HandOver ends what waits for silent peers, and has nothing wait for as long as calls may
 // take. Raft needs that when it hands over leadership: it accepts no entries until the
 // goroutine that sends them to the successor has listened to it.
-func (t *Transport) HandOver() { t.impatient.set(time.Now().Add(3 * t.timeout)) }
+func (t *Transport) HandOver() { t.impatient.Set(time.Now().Add(3 * t.timeout)) }
 
 // shorten leaves out the last entries of a request that would be too long for a message;
 // Raft goes by what the request has afterwards. It returns how long the peer may take.
@@ -286,7 +302,7 @@ func (t *Transport) answered(c *raftConn, sent time.Time, request *raft.AppendEn
 	t.progress[id] = p
 	t.mu.Unlock()
 	if w := t.raft.Load(); w != nil {
-		w.answered(id, sent, answer.Term)
+		w.Answered(id, sent, answer.Term)
 	}
 }
 
@@ -343,15 +359,14 @@ func (t *Transport) connect(p peer, deadline time.Time) (c *raftConn, kept bool,
 	}
 	ctx, cancel := context.WithDeadline(t.ctx, deadline)
 	defer cancel()
-	conn, err := t.net.Dial(ctx, string(p.id), string(p.address), t.kind)
+	conn, starts, err := t.net.Dial(ctx, string(p.id), string(p.address))
 	if err != nil {
 		return nil, false, err
 	}
 	if !t.own(conn) {
 		return nil, false, net.ErrClosed
 	}
-	return &raftConn{Conn: conn, peer: p, starts: conn.(*peerConn).peer.starts, r: bufio.NewReader(conn)},
-		false, nil
+	return &raftConn{Conn: conn, peer: p, starts: starts, r: bufio.NewReader(conn)}, false, nil
 }
 
 // own has Close close a connection; if that has been called, it does so itself.
@@ -413,15 +428,15 @@ func (c *raftConn) receive(into any) error {
 	return raftmsg.DecodeResponse(kind, body, into)
 }
 
-// serve answers a peer's requests.
-func (t *Transport) serve(c net.Conn, from Identity) {
+// serve answers a peer's requests, until it closes the connection.
+func (t *Transport) serve(c net.Conn, from string, admits func() error) error {
 	if !t.own(c) {
-		return
+		return nil
 	}
 	defer t.disown(c)
 	r, out := bufio.NewReaderSize(c, 64<<10), []byte(nil)
 	for {
-		answer, err := t.next(c, r, from)
+		answer, err := t.next(c, r, from, admits)
 		if err == nil {
 			err = t.settled()
 		}
@@ -433,14 +448,14 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 			_, err = c.Write(out)
 		}
 		if err != nil {
-			t.net.logRefusal(c.RemoteAddr(), c.(*peerConn).peer, err)
-			return
+			return err
 		}
 	}
 }
 
 // next reads a request and has Raft answer it.
-func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raft.RPCResponse, err error) {
+func (t *Transport) next(c net.Conn, r *bufio.Reader, from string, admits func() error) (
+	answer raft.RPCResponse, err error) {
 	_ = c.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
 	kind, body, err := raftmsg.Read(r, raftmsg.MaxRequest, func() {
 		_ = c.SetReadDeadline(time.Now().Add(messageTimeout))
@@ -452,22 +467,22 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	if err != nil {
 		return answer, err
 	}
-	if string(request.GetRPCHeader().ID) != from.Node {
+	if string(request.GetRPCHeader().ID) != from {
 		return answer, raftmsg.ErrMalformed
 	}
-	if refused := t.net.admits(from, t.kind); refused != nil {
+	if refused := admits(); refused != nil {
 		return answer, refused
 	}
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if _, ok := request.(*raft.TimeoutNowRequest); ok {
-		t.handed.set(time.Now())
+		t.handed.Set(time.Now())
 	}
 	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 {
 		t.taking.Add(1) // before it looks: RefuseEntries looks in the other order
 		defer t.taking.Add(-1)
 		if t.refuses.Load() {
-			return raft.RPCResponse{Error: errLacks}, nil
+			return raft.RPCResponse{Error: errRefuses}, nil
 		}
 	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
@@ -502,7 +517,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 func (t *Transport) isHeartbeat(request any) bool {
 	r, ok := request.(*raft.AppendEntriesRequest)
 	w := t.raft.Load()
-	return ok && w != nil && t.heartbeat.Load() != nil && w.follows(r.Term) && saysNothing(r)
+	return ok && w != nil && t.heartbeat.Load() != nil && w.Follows(r.Term) && saysNothing(r)
 }
 
 // AppendEntriesPipeline is raft.Transport's.

@@ -1,9 +1,10 @@
-package cluster
+package raftgroup
 
 import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -24,7 +25,7 @@ type PeerProgress struct {
 func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
 	term := uint64(0)
 	if w := t.raft.Load(); w != nil {
-		term = w.term()
+		term = w.Term()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,6 +43,9 @@ func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
 // before: they elect another one.
 func (t *Transport) Silence(silent bool) (was bool) { return t.silent.Swap(silent) }
 
+// Silent reports whether a leader says nothing.
+func (t *Transport) Silent() bool { return t.silent.Load() }
+
 // errSilent is why nothing is sent.
 var errSilent = errors.New("this node is silent so that another one is elected")
 
@@ -53,6 +57,38 @@ func keepsAlive(request any) bool {
 	}
 	return false
 }
+
+// mute returns why a request is not sent to a peer.
+func (t *Transport) mute(request any) error {
+	if t.silent.Load() && keepsAlive(request) {
+		return errSilent
+	}
+	return t.net.Doubts()
+}
+
+// given returns Raft's answer to a request, unless it is a vote that this node must not give.
+func (t *Transport) given(request any, answer raft.RPCResponse) raft.RPCResponse {
+	switch request.(type) {
+	case *raft.RequestVoteRequest, *raft.RequestPreVoteRequest:
+		if err := t.net.Doubts(); err != nil {
+			return raft.RPCResponse{Error: err}
+		}
+	}
+	return answer
+}
+
+// RefuseEntries has all entries refused that others send from now on, or ends that. It reports
+// whether Raft has answered all that came before.
+func (t *Transport) RefuseEntries(yes bool) (settled bool) {
+	t.refuses.Store(yes)
+	return t.taking.Load() == 0
+}
+
+// Refuses reports whether entries are refused, and Raft has answered all that came before.
+func (t *Transport) Refuses() bool { return t.refuses.Load() && t.taking.Load() == 0 }
+
+// errRefuses is why entries are refused.
+var errRefuses = errors.New("this node takes the leader's files instead of entries")
 
 // Heard is what a leader has said of the log last.
 type Heard struct {
@@ -90,4 +126,19 @@ func hasBegun(a *raft.AppendEntriesRequest) bool {
 	return slices.ContainsFunc(a.Entries, func(e *raft.Log) bool {
 		return e.Term == a.Term && e.Index <= a.LeaderCommitIndex
 	})
+}
+
+// Moment is a time that one goroutine notes and others read. It is kept whole, with the reading of
+// the monotonic clock, which no change of the machine's time moves.
+type Moment struct{ at atomic.Pointer[time.Time] }
+
+// Set notes a time.
+func (m *Moment) Set(t time.Time) { m.at.Store(&t) }
+
+// Get returns the time; zero: none.
+func (m *Moment) Get() time.Time {
+	if t := m.at.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
 }
