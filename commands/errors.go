@@ -91,6 +91,7 @@ var storeErrors = []struct {
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
+	{store.ErrOtherThrottle, "MISMATCH "},
 	{store.ErrPartlyHeard, "TRYAGAIN "},
 	{store.ErrNotCaughtUp, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},

@@ -21,8 +21,9 @@ type Table struct {
 // about commands (dispatch, arity, MULTI, COMMAND, the tests) derives from it.
 var Commands = newTable(slices.Concat([][]Command{
 	counterCommands, // CINCRBY and its family
-	holdCommands,    // CHOLD and its family, CGETDEL
-	tableCommands,   // CTABLE
+	throttleCommands,
+	holdCommands,  // CHOLD and its family, CGETDEL
+	tableCommands, // CTABLE
 }, typeFamilies(), [][]Command{ // FBF.*
 	stringCommands, // GET, SET, INCR, …
 	increxCommands,

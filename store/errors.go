@@ -31,7 +31,9 @@ var (
 		"contains none")
 	ErrMismatch   = errors.New("opid was used with another delta")
 	ErrOtherItems = errors.New("opid was used with other items or increments")
-	ErrPartlySeen = errors.New("opid was used with some of these keys only")
+	// ErrOtherThrottle is ErrMismatch of a CThrottle.
+	ErrOtherThrottle = errors.New("opid was used with another rate or quantity")
+	ErrPartlySeen    = errors.New("opid was used with some of these keys only")
 	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
 	// key by key, or partition by partition.
 	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived " +
@@ -69,9 +71,9 @@ var (
 
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
-	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
 	ErrTableBounds = errors.New("MIN and MAX are not supported in a table that regions share: each region " +
 		"would judge them by what it knows. Use REGIONS NONE")
+	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
 	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions " +
 		"lack what was counted before")
 	// errObjectMemory is ErrOutOfMemory, for the objects under keys.

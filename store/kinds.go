@@ -5,7 +5,7 @@ type Kind uint16
 
 // kindsPerType is how many kinds a type of key has at most. Those of an object's type t begin with
 // t*kindsPerType; those below firstObject*kindsPerType are of counters, or work on keys of any type.
-const kindsPerType = 32
+const kindsPerType = 64
 
 // kindFlags say what the store must know of a kind before an operation has its turn.
 type kindFlags uint16
@@ -61,12 +61,14 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		Persist:  {is: writes | ofKeys, entries: 1, turn: (*turn).persist},
 		CHold:    {is: writes | hasID, entries: 1, turn: (*turn).cHold},
 		// also a tombstone
-		CSettle:  {is: writes | hasID, entries: 2, fields: holdEndRoom, turn: (*turn).cSettle},
-		CCancel:  {is: writes | hasID, entries: 1, fields: holdEndRoom, turn: (*turn).cCancel},
-		CGetDel:  {is: writes | hasID, entries: 2, turn: (*turn).cGetDel}, // likewise
-		CHeld:    {turn: (*turn).cHeld},
-		CHolds:   {turn: (*turn).cHolds},
-		FlushAll: {is: writes | allKeys | anyObject, entries: 1, turn: (*turn).decideFlush},
+		CSettle:   {is: writes | hasID, entries: 2, fields: holdEndRoom, turn: (*turn).cSettle},
+		CCancel:   {is: writes | hasID, entries: 1, fields: holdEndRoom, turn: (*turn).cCancel},
+		CGetDel:   {is: writes | hasID, entries: 2, turn: (*turn).cGetDel}, // likewise
+		CThrottle: {is: writes | hasID, entries: 1, turn: (*turn).cThrottle},
+		Throttle:  {is: writes | ofKeys, entries: 1, turn: (*turn).cThrottle},
+		CHeld:     {turn: (*turn).cHeld},
+		CHolds:    {turn: (*turn).cHolds},
+		FlushAll:  {is: writes | allKeys | anyObject, entries: 1, turn: (*turn).decideFlush},
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*turn).removeExpired},
 		endHolds: {is: writes | manyKeys, entries: 1, fields: holdEndRoom + MaxOpID,

@@ -65,6 +65,13 @@ const (
 	CCancel
 	// CGetDel is GetDel once per (Key, ID). In: Key, ID, At if HasAt. Out: Value, Found, Applied.
 	CGetDel
+	// CThrottle lets the operation ID in, once, unless the rate of Key is used up. In: Key, ID, Deltas: the
+	// burst, the permits that may be taken at once beside one; a count of permits; the period of seconds in
+	// which there are so many; and how many of them it takes, 0 to ask only. Out: Values, the five numbers of
+	// CL.THROTTLE's reply; Applied.
+	CThrottle
+	// Throttle is CThrottle every time. In and out as CThrottle, but for ID.
+	Throttle
 	// CHeld asks what holds set aside. In: Key. Out: Value, the counter's; Object, a HeldInfo.
 	CHeld
 	// CHolds lists open holds. In: Key; Delta, the cursor; At, about how many. Out: Value, the next cursor, 0

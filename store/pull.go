@@ -29,7 +29,7 @@ type Pull struct {
 	Partition   uint16 // of the source
 	First, Last uint16 // slots: those of a partition here, or there, whichever has fewer
 	After       uint64 // the answer begins behind this sequence
-	// Acked is a sequence up to which the asking region has all, durably: it asks for none of it again.
+	// Acked is a sequence up to which the asking region has committed all: it asks for none of it again.
 	Acked uint64
 	Most  int           // bytes, about; a section may exceed it
 	Wait  time.Duration // how long to wait if nothing follows yet

@@ -13,6 +13,21 @@ import (
 // decides counts only once the log has committed it; the others redo it then.
 //
 // After Open the store only redoes (Follow). Lead makes it decide, StopLeading ends that, and
+// TakeBack makes anew the partitions in which it decided what was not committed. All of
+// them, and Follow, are called by one goroutine, in the order of the log.
+//
+// The rules that keep the replicas the same are R1 to R10. Those that are upheld here:
+//
+//	R1  what is not committed reaches no view on disk (checkpoint.go)
+//	R3  a section of another node's meets a partition that has decided what is not
+//	    committed: conflict, seen under the partition's lock (follow)
+//	R4  a section is contained in what recovery began with, or the next one; else the
+//	    process ends (follow)
+//	R5  recovery reaches the sequence of each view, or fails (redoLog): nothing leads, or is
+//	    read, before
+//	R6  time goes on from what the log says (Lead, startClock)
+//	R7  a caller that waits for an entry taken back is told that it was not applied (commitMark)
+
 // maxReplicated bounds a record of a replica, bytes: it becomes one entry of the shared log,
 // which is sent as one message.
 const maxReplicated = 8 << 20
@@ -35,21 +50,6 @@ func (x *execution) cutRecord(op *Op) {
 		x.apply()
 	}
 }
-
-// TakeBack makes anew the partitions in which it decided what was not committed. All of
-// them, and Follow, are called by one goroutine, in the order of the log.
-//
-// The rules that keep the replicas the same are R1 to R10. Those that are upheld here:
-//
-//	R1  what is not committed reaches no view on disk (checkpoint.go)
-//	R3  a section of another node's meets a partition that has decided what is not
-//	    committed: conflict, seen under the partition's lock (follow)
-//	R4  a section is contained in what recovery began with, or the next one; else the
-//	    process ends (follow)
-//	R5  recovery reaches the sequence of each view, or fails (redoLog): nothing leads, or is
-//	    read, before
-//	R6  time goes on from what the log says (Lead, startClock)
-//	R7  a caller that waits for an entry taken back is told that it was not applied (commitMark)
 
 // replica is what a Store knows of being one.
 type replica struct {
