@@ -109,7 +109,7 @@ type Net struct {
 	says     map[string]struct{} // who says that this node's directory is older
 	handlers map[byte]func(net.Conn, Identity)
 	answers  wire.Server // of KindAsk
-	door     door        // the handshakes of accepted connections
+	door     wire.Door   // the handshakes of accepted connections
 	open     map[*peerConn]struct{}
 	tracked  uint64
 	serving  sync.WaitGroup
@@ -245,10 +245,7 @@ func (n *Net) Close() error {
 func (n *Net) Abandon() error {
 	n.mu.Lock()
 	n.closed = true
-	var conns []net.Conn
-	for _, h := range n.door.shaking {
-		conns = append(conns, h.conn)
-	}
+	conns := n.door.Conns()
 	for c := range n.open {
 		conns = append(conns, c.raw) // a goodbye of TLS could block
 	}
@@ -332,7 +329,7 @@ func (n *Net) accept() {
 			raw.Close()
 			return
 		}
-		if dropped := n.door.enter(raw, addressOf(raw.RemoteAddr()), time.Now()); dropped != nil {
+		if dropped := n.door.Enter(raw, wire.AddressOf(raw.RemoteAddr()), time.Now()); dropped != nil {
 			dropped.Close() // its handshake fails now
 		}
 		n.serving.Go(func() { n.welcome(raw) })
@@ -345,7 +342,7 @@ func (n *Net) welcome(raw net.Conn) {
 	_ = raw.SetDeadline(time.Now().Add(n.o.patience)) // a broken connection fails below
 	c, h, err := n.receive(raw)
 	n.mu.Lock()
-	n.door.leave(raw)
+	n.door.Leave(raw)
 	n.mu.Unlock()
 	if err != nil {
 		raw.Close()
@@ -410,7 +407,7 @@ func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity
 		}
 	}
 	n.open[c] = struct{}{}
-	n.door.opened(addressOf(raw.RemoteAddr()), time.Now())
+	n.door.Opened(wire.AddressOf(raw.RemoteAddr()), time.Now())
 	return c, nil
 }
 
@@ -418,7 +415,7 @@ func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity
 func (n *Net) untrack(c *peerConn) {
 	if _, ok := n.open[c]; ok {
 		delete(n.open, c)
-		n.door.closed(addressOf(c.raw.RemoteAddr()), time.Now())
+		n.door.Closed(wire.AddressOf(c.raw.RemoteAddr()), time.Now())
 	}
 }
 

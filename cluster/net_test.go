@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fbfkv/fbfkv/cluster/wire"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
@@ -416,14 +417,14 @@ func TestHandshakesAreBounded(t *testing.T) {
 		}
 		return stalled
 	}
-	stalled := stall(maxFromNetwork + 10)
+	stalled := stall(wire.MaxFromNetwork + 10)
 	if err := speak(from, to, ""); err != nil {
 		t.Error(err)
 	}
 	for _, c := range stalled[:10] {
 		mustEnd(t, c)
 	}
-	stalled = stall(maxHandshakes + 10)
+	stalled = stall(wire.MaxHandshakes + 10)
 	if err := speak(from, to, ""); err != nil {
 		t.Error(err)
 	}
@@ -432,7 +433,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
-	if n := len(to.door.shaking); n < maxHandshakes-1 || n > maxHandshakes {
+	if n := len(to.door.Conns()); n < wire.MaxHandshakes-1 || n > wire.MaxHandshakes {
 		t.Errorf("%d handshakes at a time", n)
 	}
 }

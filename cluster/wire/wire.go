@@ -1,6 +1,7 @@
 // Package wire is how the nodes of a cluster ask each other for all that is not Raft's: one form of
-// question and answer, and one way for files. It knows no cluster, no Raft and no store: package
-// cluster opens the connections, says which node is at the other end, and registers the verbs.
+// question and answer, and one way for files. It also has the Door of the cluster port, which bounds
+// the handshakes. It knows no cluster, no Raft and no store: package cluster opens the connections,
+// says which node is at the other end, and registers the verbs.
 //
 // The asking node sends a question, the other one answers it, in turn. Both are a line of JSON, and
 // bytes may follow:

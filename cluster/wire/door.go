@@ -1,4 +1,4 @@
-package cluster
+package wire
 
 import (
 	"net"
@@ -9,21 +9,21 @@ import (
 
 // Limits of the handshakes in progress at the cluster port.
 const (
-	maxHandshakes  = 128 // one more, and one is dropped
-	maxFromNetwork = 16  // of strangers in one network; one more, and its oldest is dropped
+	MaxHandshakes  = 128 // one more, and one is dropped
+	MaxFromNetwork = 16  // of strangers in one network; one more, and its oldest is dropped
 	// how long an address stays known after a member's last connection began or ended
 	knownFor = time.Hour
 	maxKnown = 1024 // addresses
 )
 
-// door holds the handshakes in progress, and decides which one is dropped when there are too many.
+// Door holds the handshakes in progress, and decides which one is dropped when there are too many.
 // A stranger can begin any number of handshakes and finish none, so the network with the most loses
 // its oldest: that one is more likely stalled than slow. An address is known while a member has a
 // connection from it or to it, and for an hour after. Handshakes from known addresses are dropped
 // only when there are no others, so strangers do not keep members out.
 //
-// The zero value is ready. A door has neither a lock nor a clock.
-type door struct {
+// The zero value is ready. A Door has neither a lock nor a clock.
+type Door struct {
 	shaking []handshake // the oldest first
 	known   map[netip.Addr]knownAddress
 }
@@ -40,8 +40,8 @@ type knownAddress struct {
 	last time.Time // when the last one began or ended
 }
 
-// enter adds a handshake, and returns the connection to close, which can be the new one; nil: none.
-func (d *door) enter(c net.Conn, from netip.Addr, now time.Time) net.Conn {
+// Enter adds a handshake, and returns the connection to close, which can be the new one; nil: none.
+func (d *Door) Enter(c net.Conn, from netip.Addr, now time.Time) net.Conn {
 	d.shaking = append(d.shaking, handshake{c, from})
 	for _, known := range []bool{false, true} {
 		crowds, most := map[netip.Prefix]int{}, 0
@@ -51,7 +51,7 @@ func (d *door) enter(c net.Conn, from netip.Addr, now time.Time) net.Conn {
 				most = max(most, crowds[network(h.from)])
 			}
 		}
-		if most > 0 && (len(d.shaking) > maxHandshakes || !known && most > maxFromNetwork) {
+		if most > 0 && (len(d.shaking) > MaxHandshakes || !known && most > MaxFromNetwork) {
 			i := slices.IndexFunc(d.shaking, func(h handshake) bool {
 				return d.knows(h.from, now) == known && crowds[network(h.from)] == most
 			})
@@ -63,25 +63,33 @@ func (d *door) enter(c net.Conn, from netip.Addr, now time.Time) net.Conn {
 	return nil
 }
 
-// leave removes a handshake that has ended.
-func (d *door) leave(c net.Conn) {
+// Conns returns the connections of the handshakes in progress.
+func (d *Door) Conns() (conns []net.Conn) {
+	for _, h := range d.shaking {
+		conns = append(conns, h.conn)
+	}
+	return conns
+}
+
+// Leave removes a handshake that has ended.
+func (d *Door) Leave(c net.Conn) {
 	d.shaking = slices.DeleteFunc(d.shaking, func(h handshake) bool { return h.conn == c })
 }
 
 // knows reports whether an address is known.
-func (d *door) knows(a netip.Addr, now time.Time) bool {
+func (d *Door) knows(a netip.Addr, now time.Time) bool {
 	k, ok := d.known[a]
 	return ok && (k.open > 0 || now.Sub(k.last) < knownFor)
 }
 
-// opened notes a connection of a member, once its handshake has succeeded.
-func (d *door) opened(a netip.Addr, now time.Time) { d.count(a, 1, now) }
+// Opened notes a connection of a member, once its handshake has succeeded.
+func (d *Door) Opened(a netip.Addr, now time.Time) { d.count(a, 1, now) }
 
-// closed notes that such a connection has ended.
-func (d *door) closed(a netip.Addr, now time.Time) { d.count(a, -1, now) }
+// Closed notes that such a connection has ended.
+func (d *Door) Closed(a netip.Addr, now time.Time) { d.count(a, -1, now) }
 
 // count changes how many connections an address has.
-func (d *door) count(a netip.Addr, by int, now time.Time) {
+func (d *Door) count(a netip.Addr, by int, now time.Time) {
 	if d.known == nil {
 		d.known = map[netip.Addr]knownAddress{}
 	}
@@ -99,7 +107,7 @@ func (d *door) count(a netip.Addr, by int, now time.Time) {
 }
 
 // forget makes room for another address, if there is none: the addresses that are known no longer go.
-func (d *door) forget(now time.Time) {
+func (d *Door) forget(now time.Time) {
 	for a := range d.known {
 		if len(d.known) >= maxKnown && !d.knows(a, now) {
 			delete(d.known, a)
@@ -107,9 +115,9 @@ func (d *door) forget(now time.Time) {
 	}
 }
 
-// addressOf returns the IP address of a connection's other end. Of another kind of network it is
+// AddressOf returns the IP address of a connection's other end. Of another kind of network it is
 // invalid, and all such addresses count as one.
-func addressOf(a net.Addr) netip.Addr {
+func AddressOf(a net.Addr) netip.Addr {
 	at, _ := netip.ParseAddrPort(a.String())
 	return at.Addr().Unmap().WithZone("")
 }

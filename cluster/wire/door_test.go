@@ -1,4 +1,4 @@
-package cluster
+package wire
 
 import (
 	"fmt"
@@ -37,31 +37,31 @@ func TestDoor(t *testing.T) {
 		begin []string
 		want  string // INDEX of the connection that the last one drops
 	}{
-		"few":          {crowd(maxFromNetwork, "192.0.2.1"), ""},
-		"one too many": {many(one("192.0.2.2"), crowd(maxFromNetwork+1, "192.0.2.1")), "1"},
-		"of one IPv6 network": {many(one("2001:db8::1"), crowd(maxFromNetwork+1, "2001:db8:0:1::*")),
+		"few":          {crowd(MaxFromNetwork, "192.0.2.1"), ""},
+		"one too many": {many(one("192.0.2.2"), crowd(MaxFromNetwork+1, "192.0.2.1")), "1"},
+		"of one IPv6 network": {many(one("2001:db8::1"), crowd(MaxFromNetwork+1, "2001:db8:0:1::*")),
 			"1"},
-		"of many IPv6 networks": {crowd(maxFromNetwork+1, "2001:db8:0:*::1"), ""},
-		"IPv4 in IPv6": {many(one("2001:db8::1"), crowd(maxFromNetwork, "192.0.2.1"),
+		"of many IPv6 networks": {crowd(MaxFromNetwork+1, "2001:db8:0:*::1"), ""},
+		"IPv4 in IPv6": {many(one("2001:db8::1"), crowd(MaxFromNetwork, "192.0.2.1"),
 			one("::ffff:192.0.2.1")), "1"},
-		"all known":          {crowd(maxHandshakes, member), ""},
-		"one too many known": {crowd(maxHandshakes+1, member), "0"},
-		"strangers before members": {many(crowd(maxHandshakes-1, member), one("192.0.2.1"), one(member)),
-			fmt.Sprint(maxHandshakes - 1)},
-		"the new one is a stranger": {many(crowd(maxHandshakes, member), one("192.0.2.1")),
-			fmt.Sprint(maxHandshakes)},
-		"in sum, the crowd first": {many(crowd(maxHandshakes-2, "192.0.2.*"), crowd(2, "198.51.100.1"),
+		"all known":          {crowd(MaxHandshakes, member), ""},
+		"one too many known": {crowd(MaxHandshakes+1, member), "0"},
+		"strangers before members": {many(crowd(MaxHandshakes-1, member), one("192.0.2.1"), one(member)),
+			fmt.Sprint(MaxHandshakes - 1)},
+		"the new one is a stranger": {many(crowd(MaxHandshakes, member), one("192.0.2.1")),
+			fmt.Sprint(MaxHandshakes)},
+		"in sum, the crowd first": {many(crowd(MaxHandshakes-2, "192.0.2.*"), crowd(2, "198.51.100.1"),
 			one("203.0.113.1")),
-			fmt.Sprint(maxHandshakes - 2)},
-		"in sum, the oldest of equals": {crowd(maxHandshakes+1, "192.0.2.*"), "0"},
+			fmt.Sprint(MaxHandshakes - 2)},
+		"in sum, the oldest of equals": {crowd(MaxHandshakes+1, "192.0.2.*"), "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d door
+			var d Door
 			now := time.Unix(1e9, 0)
-			d.opened(netip.MustParseAddr(member), now)
+			d.Opened(netip.MustParseAddr(member), now)
 			for i, from := range c.begin {
 				got, want := "", ""
-				if dropped := d.enter(&namedConn{name: fmt.Sprint(i)}, netip.MustParseAddr(from).Unmap(),
+				if dropped := d.Enter(&namedConn{name: fmt.Sprint(i)}, netip.MustParseAddr(from).Unmap(),
 					now); dropped != nil {
 					got = dropped.(*namedConn).name
 				}
@@ -80,7 +80,7 @@ func TestDoor(t *testing.T) {
 // number of them is bounded.
 func TestDoorKnows(t *testing.T) {
 	t.Parallel()
-	var d door
+	var d Door
 	a, now := netip.MustParseAddr("10.0.0.1"), time.Unix(1e9, 0)
 	know := func(want bool) {
 		t.Helper()
@@ -88,30 +88,30 @@ func TestDoorKnows(t *testing.T) {
 			t.Errorf("known: %v, want %v", !want, want)
 		}
 	}
-	d.closed(a, now) // of a connection that was never noted
+	d.Closed(a, now) // of a connection that was never noted
 	know(false)
-	d.opened(a, now)
-	d.opened(a, now)
+	d.Opened(a, now)
+	d.Opened(a, now)
 	now = now.Add(100 * time.Hour)
-	d.closed(a, now)
+	d.Closed(a, now)
 	now = now.Add(100 * time.Hour)
 	know(true) // it has the other connection
-	d.closed(a, now)
+	d.Closed(a, now)
 	now = now.Add(knownFor - 1)
 	know(true)
 	now = now.Add(1)
 	know(false)
 
 	for i := range maxKnown + 10 { // all have connections
-		d.opened(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), now)
+		d.Opened(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), now)
 	}
 	if len(d.known) != maxKnown {
 		t.Errorf("%d addresses are remembered", len(d.known))
 	}
 	know(false)
-	d.closed(netip.AddrFrom4([4]byte{10, 1, 0, 0}), now)
+	d.Closed(netip.AddrFrom4([4]byte{10, 1, 0, 0}), now)
 	now = now.Add(knownFor)
-	d.opened(a, now) // in the place of the one that is known no longer
+	d.Opened(a, now) // in the place of the one that is known no longer
 	know(true)
 	if d.knows(netip.AddrFrom4([4]byte{10, 1, 0, 0}), now) || len(d.known) != maxKnown {
 		t.Errorf("%d addresses are remembered", len(d.known))
@@ -121,15 +121,15 @@ func TestDoorKnows(t *testing.T) {
 // TestDoorForgetsHandshakes: a handshake that has ended counts no more.
 func TestDoorForgetsHandshakes(t *testing.T) {
 	t.Parallel()
-	var d door
-	for range 3 * maxHandshakes {
+	var d Door
+	for range 3 * MaxHandshakes {
 		c := &namedConn{}
-		if dropped := d.enter(c, netip.MustParseAddr("192.0.2.1"), time.Unix(1e9, 0)); dropped != nil {
+		if dropped := d.Enter(c, netip.MustParseAddr("192.0.2.1"), time.Unix(1e9, 0)); dropped != nil {
 			t.Fatal("a handshake is dropped")
 		}
-		d.leave(c)
+		d.Leave(c)
 	}
-	if len(d.shaking) != 0 {
-		t.Errorf("%d handshakes are in progress", len(d.shaking))
+	if n := len(d.Conns()); n != 0 {
+		t.Errorf("%d handshakes are in progress", n)
 	}
 }
