@@ -65,7 +65,7 @@ func TestOneWordIsNoEvidence(t *testing.T) {
 	await(t, "it stands aside", func() bool { return errors.Is(n.Aside(), errOlder) })
 }
 
-// agree grants what a node is asked for.
+// agree grants all that others ask a node for, until the test ends.
 func agree(t *testing.T, node *raftgroup.Transport) {
 	for {
 		select {
