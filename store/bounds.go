@@ -138,22 +138,29 @@ func (x *turn) checkSide(r *ref, left int64, rises bool, own bounds) error {
 	return r.p.tableBounds(r.key).side(rises).check(r.key, left, left)
 }
 
-// boundsFor returns the least and the largest value that an INCREX may give a counter.
-func (x *turn) boundsFor(r *ref, value int64, own bounds) bounds {
+// boundsFor returns the least and the largest value that an INCREX may give a counter. One that clips to
+// bounds must not go back: holds take at most what is between the counter and the bound.
+func (x *turn) boundsFor(r *ref, value int64, own bounds, clips bool) bounds {
 	table := r.p.tableBounds(r.key)
 	if own == noBounds && table == noBounds {
 		return noBounds
 	}
 	up, down := x.heldOf(r)
-	return bounds{
-		lower: max(own.without(down, 0).lower, min(table.without(down, 0).lower, value)),
-		upper: min(own.without(0, up).upper, max(table.without(0, up).upper, value)),
+	held := own.without(down, up)
+	if clips {
+		held.lower = max(own.lower, min(held.lower, value))
+		held.upper = min(own.upper, max(held.upper, value))
 	}
+	table = table.without(down, up)
+	return bounds{max(held.lower, min(table.lower, value)), min(held.upper, max(table.upper, value))}
 }
 
 // without returns bounds of the value alone, of which holds take a part: none stay none.
 func (b bounds) without(down, up int64) bounds {
 	if b.lower != math.MinInt64 {
+		if down == math.MinInt64 { // which has no opposite
+			b.lower, down = addSaturated(b.lower, 1), -math.MaxInt64
+		}
 		b.lower = addSaturated(b.lower, -down)
 	}
 	if b.upper != math.MaxInt64 {

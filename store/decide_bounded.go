@@ -154,7 +154,7 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 	if r.c.parts() != nil && (value < own.lower || value > own.upper) {
 		r.p.beyond++
 	}
-	b := x.boundsFor(r, value, own)
+	b := x.boundsFor(r, value, own, op.Flags&Saturate != 0)
 	next, ok := within(value, op.Delta, b.lower, b.upper)
 	if !ok && op.Flags&Saturate == 0 || b.lower > b.upper {
 		return boundedResult{value: value}, nil
