@@ -10,7 +10,7 @@
 //	var b store.Batch
 //	op := b.Add(store.CIncrBy)
 //	op.Key, op.ID, op.Delta = key, opid, 1
-//	s.Execute(&b) // then op has the outcome: Value, Applied, Err
+//	s.Execute(&b) // then op has the answer: Value, Applied, Err
 //	…
 //	err = s.Close()
 //
@@ -21,37 +21,43 @@
 //
 //  1. begin refuses what cannot be written now, reserves space in the log, and finds each operation's
 //     partition by its key's slot. Nothing is locked yet.
-//  2. The partitions are locked, in ascending order. A large batch is divided into shares of a few
-//     partitions each, unless it is atomic. One share after another is locked and goes on alone, so that
-//     other batches take the rest meanwhile.
+//  2. A large batch of operations with one key each is split into shares of a few partitions, unless it is
+//     atomic. Any other is one share. The shares go through steps 3 to 5 one after another. Each locks only
+//     its own partitions, in ascending order; other batches take the rest meanwhile.
 //  3. prepare looks whether memory has all that deciding needs: the counters, and what is known of the
 //     opids. If not, the locks are given back, the rows and records are read from disk (fetch.go), and
 //     prepare looks again. A row that was read counts only if its key cannot have changed meanwhile.
-//  4. decide gives each operation its turn (decide.go). Is it STALE, was it applied before, does it
-//     overflow, is there room? The outcome is logged as an entry, which changes memory at once (redo).
-//     take notes the sequence that the reply rests on.
-//  5. apply makes the entries of each partition a section, and the sections one record, whose place in
-//     the log is fixed. Then the partitions are unlocked.
-//  6. wait returns when all that the replies rest on is committed. Then the replies leave.
+//  4. decide checks one operation after another (decide.go). Is it STALE, was it applied before, does it
+//     overflow, is there room? If a check fails, the operation gets its Err, and neither an effect nor its
+//     opid is logged (G6); nor is anything of a duplicate, which gets an answer. Otherwise the outcome goes
+//     as an entry into the partition's draft, and redo applies it to memory at once. For each reply, also
+//     to a read, take notes the sequence that must be committed first: of the key's last change, or of all
+//     decided in the partition so far if a filter, tables, holds (CHOLD) or the memory of opids had a part.
+//  5. apply makes the share's drafts the sections of one record, and fixes its place in the log. Then the
+//     partitions are unlocked. A split batch has a record, or several, for each share that writes. Any
+//     other has one, or several in a cluster if it is large (cutRecord).
+//  6. wait, once for the whole batch, returns when its records are committed, and all else that its replies
+//     rest on. Then the replies leave.
 //
 // # Decide once, redo everywhere
 //
-// Deciding may ask filters and clocks. Its outcomes say what follows from that: the value after an
+// Deciding depends on filters and on the time. The outcomes say what follows from both: the value after an
 // operation, opids, refreshes of filters, the time. Redo (redo.go) applies an outcome and asks neither. It
-// is the one way in which state changes: live, in recovery, in a replica and in Check. If recovery decided
-// again, with a filter that already has a logged operation, it would find that to be a duplicate of itself.
+// is the one way in which state changes: live, in recovery, in a replica and in Check. Recovery must not
+// decide again: a filter saved later may have the opid, and show a duplicate.
 //
 // # Two halves
 //
-// The package has two halves. The lower one uses nothing of the upper one, except where a row of the table
-// of entries names the function that takes another region's entry (TestHalves, which lists the runner's
-// files). docs/design/state.md has the rules of the lower half, and says why they are not two packages.
+// The package has two halves. The lower half uses nothing of the upper half, with one exception: the table
+// of entry kinds (entrykinds.go) names the functions of take.go that take another region's entries.
+// TestHalves checks that, and lists the runner's files. docs/design/state.md has the rules of the lower
+// half, and says why the halves are not two packages.
 //
 //	runner    execution      takes a batch through the store: locks, reads, commits
 //	          partition      a machine, its lock, its commit mark, and what checkpoints need
 //	          checkpoint, recovery, replica, move: what happens between log and disk
 //	          ── world, outside, filterMemory: the interfaces by which the lower half asks ──
-//	machine   turn           decides the operations of a share, and logs entries in machines
+//	machine   turn           the part of an execution that decides: it logs entries in machines
 //	          machine        all that one partition remembers: redo alone changes that, though rows
 //	                         of counters are read into it, and leave it again
 //
@@ -61,12 +67,16 @@
 //
 // # Where an opid is judged
 //
-// judge.go finds out, before decide, what is known of each (key, opid): the filter of the key's table
-// says that it is new, or that it may be known. In an APPROX table that counts as known. In an EXACT one
-// the record decides, which is looked for by the whole key and opid: in memory, then in runs (package
-// seen). A table that was made lately also asks the tables that its keys belonged to (links). At its turn
-// an operation is judged again by what its own batch has applied before it (judgeAgain). checkTime refuses
-// an operation whose time says that its opid may be forgotten. An opid and its effect are one entry.
+// prepare calls judge.go, which finds out what is known of each (key, opid). It asks the filter of the
+// key's table. If the filter is negative, the opid is new. If it is positive, an APPROX table takes the
+// opid as known, now and then wrongly. An EXACT table looks for the record, by the whole key and opid: in
+// memory, then in runs (package seen). Without a record the opid is new. A table that was made lately also
+// asks the tables that its keys belonged to (links). decide judges an operation again by what its own batch
+// has applied before it (judgeAgain).
+//
+// A duplicate changes nothing. Where there is a record, its client gets the original result, or MISMATCH if
+// the increment differs; otherwise the present value. An operation may tell its own time. checkTime refuses
+// it as STALE if the table may have forgotten opids of that time. An opid and its effect are one entry.
 //
 // # Views, checkpoints and recovery
 //
@@ -83,24 +93,37 @@
 // A checkpoint brings the views of one partition to disk, while operations go on, so that the log can be
 // trimmed (checkpoint.go has its steps). capture notes a sequence, what has changed, and the records, under
 // the lock. Then come runs, rows, pages, the state row, a flush of Pebble, the snapshot, and the trim of
-// the log. Each part is written once all that it may show is committed (R1). A row or a page may be newer
-// than the checkpoint's sequence, and says its own.
+// the log. Rule R1: none of these is written before all that it may show is committed. A row or a page may
+// be newer than the checkpoint's sequence, and has the sequence of its own last change.
 //
-// Recovery (recover.go) loads the state row, the newest whole snapshot, pages and runs, and redoes the log
-// from the oldest of them on. Marks tell redo what each view has already, and an entry never replaces a
-// higher sequence; so redoing from too early does no harm. A log with a gap, or one that ends before a view,
-// is damaged, and the directory is not opened. An open store recovers a single partition in the same way
-// when its state must be given up (rebuild.go). Check (check_views.go) redoes the log likewise, and compares
-// the views with the result.
+// Recovery (recover.go) loads the state row, the newest whole snapshot, pages and runs. Rows are read when
+// redo or an operation needs them. Marks say up to which sequence each view has the log: the state row has
+// the mark of counters and records, the snapshot has its own. Recovery redoes the log from the lowest mark
+// on. Redo leaves out what a view has already, and never replaces a row or a page of a higher sequence; so
+// redoing from too early does no harm. A log with a gap, or one that ends before a mark, is damaged, and
+// the directory is not opened. An open store recovers a single partition in the same way when its state
+// must be given up (rebuild.go). Check (check_views.go) redoes the log and compares.
 //
-// A crash is safe since nothing is acknowledged before its record is in the log, as durable as appendfsync
-// promises; since a record is there whole or not at all; since no view shows more than the log keeps; and
-// since recovery decides nothing. If a commit fails, memory is ahead of the log: the store freezes (G8).
+// A crash is safe. Nothing is acknowledged before its record is in the log, as durable as appendfsync
+// promises; a record is there whole or not at all; recovery decides nothing. A crash in the middle of a
+// checkpoint is harmless: what it had written shows only committed entries (R1), and the log is trimmed
+// last, up to the older of two snapshots, so that redo finds all that the other views lack.
+//
+// # When a commit fails
+//
+// Memory is then ahead of the log, and nobody knows whether the batch's record is in it. Each operation of
+// the batch that was decided ends with ErrUnknownOutcome, and its client may retry with the same opid. The
+// whole store freezes (G8): further writes get that error, and so do reads, unless all that they rest on is
+// committed. The freeze ends when the directory is opened again, and recovery makes memory from the log. A
+// full disk does not freeze: begin reserves space in the log, and refuses writes without it.
+//
+// Without a failure, a partition refuses writes (ErrNotLeader) while this node of a cluster does not lead,
+// and writes and reads while another shard has the partition, or is about to.
 //
 // # Where to add what
 //
 //	an operation      a Kind (op.go), its row in kinds (kinds.go), and the function that decides it
-//	                  in a decide file. Package commands parses it
+//	                  in decide*.go, or in the file of its object. Package commands parses it
 //	a kind of entry   a number and a row in entrykinds.go: fields, redo, and what regions are told of
 //	                  it. TestNewKind is an example. TestKindsAreWhole finds what a row lacks.
 //	                  TestFormatHasTheKinds compares FORMAT.md
@@ -118,7 +141,8 @@
 // Operations:
 //
 //	operation     what a client asks for: an Op. Reads are queries
-//	kind          what an operation does: a row of kinds (kinds.go)
+//	kind          what an operation does: a row of kinds (kinds.go). Kind of entry: what an entry
+//	              says, a kindRow (entrykinds.go)
 //	type          of a key: a counter, or an object of a row of objectTypes
 //	object        the value of a key that is not a counter
 //	page          a part of an object's memory, with the sequence that it reflects; or of a state
@@ -139,16 +163,13 @@
 //	redo          to apply an entry to a machine
 //	entry         one outcome in the op log, numbered by its sequence
 //	sequence      the number of an entry within its partition
-//	section       the entries that a batch logs for one partition (sectionReader reads it)
-//	log record    the sections of one batch, in the op log
+//	section       the entries of a log record for one partition (sectionReader reads it)
+//	log record    the sections of one share of a batch, in the op log
 //	logged time   the time by which a partition's ids age: it stops while the server is down
 //	moment        logged time and wall time of a section
-//	jump          a gap in the sequences: where a copy of a directory goes on, or a partition
-//	              that was adopted
-//	incarnation   the number that tells a copy of the directory (backup, restore) from its
-//	              original
-//	committed     as durable as appendfsync promises; in a cluster, on a majority of disks. Durable: on
-//	              the disk
+//	jump          a gap in the sequences, where a copy of a directory or an adopted partition goes on
+//	incarnation   the number that tells a copy of the directory (backup, restore) from its original
+//	committed     as durable as appendfsync promises; in a cluster, on a majority of disks. Durable: on disk
 //	commit mark   the sequence up to which a partition's entries are committed
 //	floor         the sequence of a partition's last FLUSHALL
 //	horizon       the wall time before which operations are STALE
@@ -174,18 +195,19 @@
 // A batch:
 //
 //	execution     a batch on its way through the store
-//	batch         the operations of one call of Execute: one lock, one commit
+//	batch         the operations of one call of Execute, which waits once for their commit
 //	ref           one key of one operation, while it is decided
 //	verdict       what judging found out about an opid
 //	world         the execution, as its turn sees it. Outside: the partition, as redo sees it
-//	share         those operations of a split batch that are locked together: some partitions
+//	share         the operations of a batch on partitions that are locked together
 //	draft         the section of the batch at hand, until it has its place in the log
-//	piece         those operations of a share that are prepared and decided together
+//	piece         of a share: the operations that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
 //	round         package commands: the requests of several connections, made one batch
-//	turn          decides the operations of a batch; an operation has its turn in it. A worker's
-//	              turn (package server) is its right to serve rounds
-//	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
+//	turn          the part of an execution that decides (turn.go). To have its turn, of an operation:
+//	              to be decided. A worker's turn (package server): its right to serve rounds
+//	freeze        refusing all writes since a commit failed (G8). A frozen partition: it refuses
+//	              writes, for that or another reason
 //
 // Disk:
 //
@@ -193,8 +215,8 @@
 //	snapshot      the file of a partition's filters and objects that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
-//	hold          what keeps op log, runs and snapshots while they are still needed: by a backup,
-//	              a follower
+//	hold          what keeps op log, runs and snapshots while a backup or a follower needs them. Of a
+//	              counter: an amount that CHOLD sets aside (holds.go)
 //	cut           where a partition's log ends when what is not committed is taken back
 //	life          a partition from one rebuild to the next; sequences that were taken back
 //	              are given again in the next one. A point is a sequence in a life
@@ -213,19 +235,17 @@
 //	              tell each other (region.go); a store that is one is a member
 //	part          what one region did to a counter (package part). A key has parts once
 //	              others changed it too, or more than increments happened to it
-//	state         of a slot range: what a region tells who its log is too short for, in pages: a
-//	              page has keys or ids (regionstate.go). A place is where one begins
+//	state         of a slot range: the parts of its keys, then the opids. A region tells it to one that
+//	              lacks more than the log has, in pages (regionstate.go). A place is where one begins
 //	newcomer      a region that has taken nothing yet of any other
 //	digest        what tells whether two regions have the same in some slots
 //	note          what an entry of a key with parts says beside the post-image
 //
 // # Guarantees and where they are upheld
 //
-// docs/design/state.md says what each is for, and docs/design/cluster.md and regions.md what replicas and
-// regions add.
+// docs/design says what each is for (state.md), and what replicas (cluster.md) and regions (regions.md) add.
 //
-//	G1 at most once     judge.go; judgeAgain, for twins within one batch; withoutPauses; in a region that
-//	                    joins: checkCaughtUp
+//	G1 at most once     judge.go; judgeAgain (twins in a batch); withoutPauses; checkCaughtUp (a new region)
 //	G2 no lost ack      execution.wait
 //	G3 not from future  execution.take and commitMark
 //	G4 all or nothing   execution.apply: one record of the log; R1 in checkpoint.go
