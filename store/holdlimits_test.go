@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -46,5 +47,66 @@ func TestHoldsMeetINCREX(t *testing.T) {
 		if op.Err != nil || op.Value != c.want || len(op.Values) != 1 || op.Values[0] != c.changed {
 			t.Errorf("%s: %d, %v, %v; want %d, [%d]", c.key, op.Value, op.Values, op.Err, c.want, c.changed)
 		}
+	}
+}
+
+// TestEndedHoldsTakeNoMemory: holds that have ended leave neither notes for the next checkpoint nor slots.
+func TestEndedHoldsTakeNoMemory(t *testing.T) {
+	var h holdings
+	hash := func(id string) uint64 { return hotHash([]byte(id)) }
+	open := func(i int) *hold {
+		o := &hold{id: fmt.Sprint(i), amount: 1, expires: int64(i)}
+		h.open(hash(o.id), []byte("k"), o)
+		return o
+	}
+	open(-1)
+	for i := range 50_000 {
+		h.end(open(i))
+	}
+	if n := cap(h.opened); n > 100 {
+		t.Errorf("the next checkpoint has notes of %d holds, of which one is open", n)
+	}
+	var all []*hold
+	for i := range 10_000 {
+		all = append(all, open(i))
+	}
+	for _, o := range all {
+		h.end(o)
+	}
+	if k := h.keys["k"]; k.count != 1 || len(k.slots) > 16 {
+		t.Errorf("%d holds have %d slots", k.count, len(k.slots))
+	}
+	if h.find(hash("-1"), []byte("k"), []byte("-1")) == nil {
+		t.Error("the open hold is not found")
+	}
+	if s := h.takeChanged(); len(s.put) != 1 || len(s.gone) != 0 {
+		t.Errorf("a checkpoint writes %d holds and deletes %d, want the open one", len(s.put), len(s.gone))
+	}
+}
+
+// TestManyHoldsEndAtOnce: one look ends all the holds of a counter whose time has come.
+func TestManyHoldsEndAtOnce(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock, o.Partitions = clock.now, 1 })
+	const holds = 20_000
+	wall, _ := clock.now()
+	var b Batch
+	for i := range holds {
+		op := b.Add(CHold)
+		op.Key, op.ID, op.Delta, op.ExpireAt = []byte("k"), fmt.Append(nil, i), 1, wall+1000
+		if len(b.Ops) == 1000 {
+			s.Execute(&b)
+			must(t, b.Ops[0].Err)
+			b.Reset()
+		}
+	}
+	p := s.partitions[0]
+	if n := len(p.holds.due); n != holds {
+		t.Fatalf("%d holds are open", n)
+	}
+	clock.advance(time.Second)
+	s.expireHolds(p, new(Batch))
+	if n := len(p.holds.due); n > 0 {
+		t.Errorf("%d holds are open behind their time", n)
 	}
 }

@@ -33,7 +33,7 @@ type keyHolds struct {
 	key      string
 	up, down int64 // sums of the positive and of the negative amounts
 	count    int
-	slots    []*hold // open addressing with linear probing; a power of two, at most three quarters in use
+	slots    []*hold // open addressing, linear probing; a power of two, of which 1/8 to 3/4 are in use
 }
 
 // hold is an open hold: 64 bytes and the opid.
@@ -109,13 +109,7 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	}
 	o.of, o.tag, o.place = k, tagOf(hash), int32(len(h.due))
 	if k.count++; k.count*4 > len(k.slots)*3 {
-		old := k.slots
-		k.slots = make([]*hold, 2*len(old))
-		for _, o := range old {
-			if o != nil {
-				k.put(o)
-			}
-		}
+		k.resize(2 * len(k.slots))
 	}
 	k.put(o)
 	k.add(o.amount)
@@ -123,8 +117,29 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	h.up(len(h.due) - 1)
 	h.bytes += holdBytes + int64(len(o.id))
 	h.sum += o.print()
-	h.opened = append(h.opened, o)
+	h.noteOpened(o)
 	return h.bytes - before
+}
+
+// noteOpened notes that a hold has no row yet. Those that have ended meanwhile make room first: most holds
+// end before a checkpoint.
+func (h *holdings) noteOpened(o *hold) {
+	if len(h.opened) == cap(h.opened) {
+		h.opened = slices.DeleteFunc(h.opened, func(o *hold) bool { return o.of == nil })
+		h.opened = slices.Grow(h.opened, len(h.opened)+1) // not again soon
+	}
+	h.opened = append(h.opened, o)
+}
+
+// resize gives the key so many slots.
+func (k *keyHolds) resize(n int) {
+	old := k.slots
+	k.slots = make([]*hold, n)
+	for _, o := range old {
+		if o != nil {
+			k.put(o)
+		}
+	}
 }
 
 func (k *keyHolds) put(o *hold) {
@@ -149,7 +164,9 @@ func (h *holdings) end(o *hold) (bytes int64) {
 	before, k := h.bytes, o.of
 	h.sum -= o.print()
 	k.remove(o)
-	k.count--
+	if k.count--; len(k.slots) > minHoldSlots && k.count*8 < len(k.slots) {
+		k.resize(len(k.slots) / 2) // else CHOLDS would look at slots that have been empty for long
+	}
 	if o.amount > 0 {
 		k.up -= o.amount
 	} else {

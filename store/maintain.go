@@ -306,7 +306,11 @@ func (s *Store) expireHolds(p *partition, b *Batch) {
 		b.Reset()
 		op := b.Add(endHolds)
 		var ids []string
-		for _, h := range p.holds.expired(wall, expiryBatch) {
+		room := maxEndBytes
+		for _, h := range p.holds.expired(wall, endBatch) {
+			if room -= len(h.of.key) + len(h.id); room < 0 && len(ids) > 0 {
+				break
+			}
 			op.Keys, ids = append(op.Keys, []byte(h.of.key)), append(ids, h.id)
 		}
 		p.mu.Unlock()
@@ -320,8 +324,13 @@ func (s *Store) expireHolds(p *partition, b *Batch) {
 	}
 }
 
-// maxHoldBatches bounds what one cycle does in one partition.
-const maxHoldBatches = 64
+// maxHoldBatches bounds what one cycle does in one partition, endBatch how many holds each batch ends, and
+// maxEndBytes how long their keys and opids are together: many holds may end at once.
+const (
+	maxHoldBatches = 64
+	endBatch       = 1024
+	maxEndBytes    = 128 << 10
+)
 
 // pruneTables forgets tables and links whose memory has drained, in each partition by its
 // own logged time.
