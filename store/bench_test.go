@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -118,4 +119,52 @@ func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkHolds compares what one phase of a hold takes with an increment. An iteration is one operation, in
+// pipelines of 64; those of a hold's two phases alternate.
+func BenchmarkHolds(b *testing.B) {
+	const pipeline = 64
+	for _, kinds := range [][]Kind{{CIncrBy}, {CHold, CSettle}, {CHold, CCancel}} {
+		names := map[Kind]string{CIncrBy: "CINCRBY", CSettle: "CHOLD, CSETTLE", CCancel: "CHOLD, CCANCEL"}
+		b.Run(names[kinds[len(kinds)-1]],
+			func(b *testing.B) {
+				s := testStore(b, func(o *Options) {
+					o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16
+				})
+				var batch Batch
+				var ids [pipeline][16]byte
+				b.ReportAllocs()
+				for n := 0; n < b.N; {
+					for _, kind := range kinds {
+						batch.Reset()
+						for i := range pipeline {
+							binary.BigEndian.PutUint64(ids[i][8:], uint64(n+i))
+							op := batch.Add(kind)
+							op.Key, op.ID = fmt.Appendf(nil, "counter:%d", (n+i)*7919%10_000), ids[i][:]
+							op.Delta, op.ExpireAt = 1, math.MaxInt64
+						}
+						s.Execute(&batch)
+					}
+					n += pipeline * len(kinds)
+				}
+			})
+	}
+}
+
+// BenchmarkOpenHolds measures the memory of an open hold beside its opid of 16 bytes.
+func BenchmarkOpenHolds(b *testing.B) {
+	var before, after runtime.MemStats
+	var h holdings
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range b.N {
+		id := string(binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i)))
+		h.open(hotHash([]byte(id)), []byte("counter"), &hold{id: id, amount: 1, expires: int64(i)})
+	}
+	h.opened = nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(b.N)-16, "B/hold")
+	runtime.KeepAlive(h)
 }

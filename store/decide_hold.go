@@ -192,21 +192,23 @@ func (x *turn) endHold(p *machine, h *hold) {
 	key, id := []byte(h.of.key), []byte(h.id)
 	t := p.tableOf(key)
 	r := ref{key: key, p: p, t: t, hash: p.hashes.ids.Hash(key, id)}
-	x.logEnd(&r, h, id, &seen.HoldEnd{How: seen.Expired, Opened: h.opened}, nil)
+	x.logEnd(&r, h, id, seen.HoldEnd{How: seen.Expired, Opened: h.opened})
 }
 
 // logEnd logs the end of a hold. The table's filter takes the opid, also if it is full: an EXACT table's
 // filter only errs more often then, and what has happened must be remembered.
-func (x *turn) logEnd(r *ref, h *hold, id []byte, end *seen.HoldEnd, post func(e *entry)) {
+func (x *turn) logEnd(r *ref, h *hold, id []byte, end seen.HoldEnd) {
 	if r.t.filter.Due(x.at(r.p).logged) {
 		_ = x.plan(r.p, r.t) // else later
 	}
+	x.end = end
 	e := &x.entry
 	*e = entry{kind: entryHoldEnd, flags: flagExact, table: r.t.def.ID, key: r.key, id: id, delta: h.amount,
-		value: h.reply, c: r.c, t: r.t, hash: r.hash, end: end}
-	if post != nil {
-		post(e)
+		c: r.c, t: r.t, hash: r.hash, end: &x.end}
+	if end.How == seen.Settled {
+		x.postImage(e, r, end.Settled)
 	}
+	e.value = h.reply
 	x.logKept(r.p, e)
 	r.p.draft.inserted = true
 	r.p.draft.twins.add(r.hash)
@@ -285,12 +287,7 @@ func (x *turn) cSettle(op *Op) error {
 		}
 	}
 	x.expireFirst(r)
-	end := &seen.HoldEnd{How: seen.Settled, Opened: h.opened, Settled: op.Delta, Result: next}
-	x.logEnd(r, h, op.ID, end, func(e *entry) {
-		value := e.value
-		x.postImage(e, r, op.Delta)
-		e.value = value
-	})
+	x.logEnd(r, h, op.ID, seen.HoldEnd{How: seen.Settled, Opened: h.opened, Settled: op.Delta, Result: next})
 	r.t.figures.Applied++
 	op.Value, op.Applied = next, true
 	return nil
@@ -306,7 +303,7 @@ func (x *turn) cCancel(op *Op) error {
 	if h == nil {
 		return err
 	}
-	x.logEnd(r, h, op.ID, &seen.HoldEnd{How: seen.Cancelled, Opened: h.opened}, nil)
+	x.logEnd(r, h, op.ID, seen.HoldEnd{How: seen.Cancelled, Opened: h.opened})
 	r.t.figures.Applied++
 	op.Applied = true
 	return nil

@@ -403,9 +403,10 @@ func (p *machine) redoHold(e *entry, seq uint64, at moment) error {
 // same step.
 func (p *machine) redoHoldEnd(e *entry, seq uint64, at moment) error {
 	if e.end.How == seen.Settled {
-		post := *e
-		post.value = e.end.Result
-		_ = p.redoSet(&post, seq, at)
+		reply := e.value
+		e.value = e.end.Result
+		_ = p.redoSet(e, seq, at)
+		e.value = reply
 	}
 	if seq > p.marks.counters {
 		if o := p.holds.find(e.hash, e.key, e.id); o != nil {

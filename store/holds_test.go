@@ -445,3 +445,31 @@ func wantHolds(t *testing.T, s *Store, m *holdModel, key string) {
 		t.Fatalf("holds of %s: %v, want %v", key, got, want)
 	}
 }
+
+// TestDrain: CGETDEL reads and deletes once, also a counter that is not there, and also behind a start.
+func TestDrain(t *testing.T) {
+	fs := vfs.NewMem()
+	with := func(o *Options) { o.FS = fs }
+	s := testStore(t, with)
+	drain := func(id string) Op { return do(s, Op{Kind: CGetDel, Key: []byte("k"), ID: []byte(id)}) }
+	incr(s, "k", 5)
+	first, none := drain("1"), drain("2")
+	if first.Value != 5 || !first.Found || !first.Applied || none.Found || !none.Applied {
+		t.Fatalf("%+v, %+v", first, none)
+	}
+	incr(s, "k", 7)
+	for range 2 {
+		first, none := drain("1"), drain("2")
+		if first.Value != 5 || !first.Found || first.Applied || none.Found || none.Applied {
+			t.Fatalf("retries: %+v, %+v", first, none)
+		}
+		must(t, s.Close())
+		s = testStore(t, with)
+	}
+	if v, _ := get(s, "k"); v != 7 {
+		t.Errorf("retries have changed the counter to %d", v)
+	}
+	if err := cincr(s, "k", "1", 0).Err; !errors.Is(err, ErrMismatch) {
+		t.Error(err)
+	}
+}

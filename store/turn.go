@@ -28,8 +28,9 @@ type turn struct {
 	misses  uint64 // … and did not
 	expired uint64 // keys that were removed since their time had come
 
-	entry, copied entry      // scratch of applyEntry and regionalEntry, and of log
-	regional      regional   // … of the latter
+	entry, copied entry    // scratch of applyEntry and regionalEntry, and of log
+	regional      regional // … of the latter
+	end           seen.HoldEnd
 	control       []byte     // scratch for encoded events
 	parts         part.Parts // … and for a merge
 }
