@@ -368,17 +368,19 @@ func (x *turn) endHolds(op *Op) error {
 	return nil
 }
 
-// isHold refuses an operation that has the opid of an open hold: an opid names one thing on a key.
+// isHold refuses an operation that has the opid of a hold, open or not: an opid names one thing on a key.
 func (x *turn) isHold(op *Op) error {
 	if !op.Kind.has(hasID) || op.Kind >= CHold && op.Kind <= CCancel || op.Kind.internal() {
 		return nil
 	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if len(r.p.holds.due) == 0 {
-			continue
-		}
 		h := r.p.holds.find(r.hash, r.key, op.ID)
+		r.judgeAgain(op.ID)
+		ended := r.verdict == verdictSeen && r.seen.Hold != nil
+		if h == nil && ended && op.Kind != CSeen {
+			return ErrMismatch // also if the operation is too old
+		}
 		switch {
 		case h == nil:
 		case op.Kind == CSeen:

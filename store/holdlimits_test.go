@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -108,5 +109,26 @@ func TestManyHoldsEndAtOnce(t *testing.T) {
 	s.expireHolds(p, new(Batch))
 	if n := len(p.holds.due); n > 0 {
 		t.Errorf("%d holds are open behind their time", n)
+	}
+}
+
+// TestOldOperationMeetsHold: an operation with the opid of a hold is refused for that, however old it is.
+func TestOldOperationMeetsHold(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	openHold(t, s, clock, "k", "id", 5)
+	wall, _ := clock.now()
+	old := Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("id"), Delta: 5, Flags: HasAt,
+		At: wall - time.Hour.Milliseconds()}
+	for _, how := range []string{"open", "cancelled"} {
+		if err := do(s, old).Err; !errors.Is(err, ErrMismatch) {
+			t.Errorf("an old increment with the opid of a hold that is %s: %v", how, err)
+		}
+		must(t, do(s, Op{Kind: CCancel, Key: []byte("k"), ID: []byte("id")}).Err)
+	}
+	must(t, do(s, Op{Kind: CGetDel, Key: []byte("k"), ID: []byte("drain")}).Err)
+	err := do(s, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("drain")}).Err
+	if !errors.Is(err, ErrMismatch) {
+		t.Errorf("an increment with the opid of a drain: %v", err)
 	}
 }
