@@ -23,7 +23,8 @@ func TestCLI(t *testing.T) {
 		{"CINCRBY hits op-1 5 WITHSTATUS", "1) (integer) 5\n2) (integer) 0"},
 		{"CINCRBY hits op-1 6", "(error) MISMATCH opid was used with another delta"},
 		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid " +
-			"delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT " +
+			"delta [AT unix-time-milliseconds] [WITHSTATUS] [LBOUND lowerbound] [UBOUND upperbound] " +
+			"[EX seconds | PX milliseconds | EXAT " +
 			"unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"nosuch a", "(error) ERR unknown command 'nosuch', with args beginning with: 'a' "},
 		{"GET nothing", "(nil)"},

@@ -376,7 +376,6 @@ func (x *turn) isHold(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		h := r.p.holds.find(r.hash, r.key, op.ID)
-		r.judgeAgain(op.ID)
 		ended := r.verdict == verdictSeen && r.seen.Hold != nil
 		if h == nil && ended && op.Kind != CSeen {
 			return ErrMismatch // also if the operation is too old
