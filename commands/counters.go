@@ -153,10 +153,7 @@ func replyCMIncr(w *resp.Writer, r *Result) {
 	if r.Style == withStatus {
 		w.Array(2)
 	}
-	w.Array(len(r.Op.Values))
-	for _, v := range r.Op.Values {
-		w.Int(v)
-	}
+	replyInts(w, r)
 	if r.Style == withStatus {
 		w.Int(bit(r.Op.Applied))
 	}

@@ -12,7 +12,7 @@ import (
 // A table's bounds are judged in the direction of the change alone: the upper one if the value rises,
 // the lower one if it falls. So a counter that ALTER has left outside of them can come back.
 
-// Bound is a bound of all counters of a table. The zero value is none.
+// Bound is a bound of all counters of a table. The zero value means that there is no bound.
 type Bound struct {
 	N   int64
 	Set bool

@@ -180,11 +180,19 @@ func (x *turn) checkIncr(r *ref, delta int64, own bounds) error {
 	return x.checkBounds(r, next, own)
 }
 
+// checkType refuses a key that holds an object.
+func (x *turn) checkType(r *ref) error {
+	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	return nil
+}
+
 // sumFor returns what an increment makes of a counter. It refuses an increment of an object, and one
 // that would overflow.
 func (x *turn) sumFor(r *ref, delta int64) (int64, error) {
-	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
-		return 0, ErrWrongType
+	if err := x.checkType(r); err != nil {
+		return 0, err
 	}
 	next, ok := x.total(r.c, r.p, delta)
 	if !ok {

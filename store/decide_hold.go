@@ -68,11 +68,10 @@ func (x *turn) cHold(op *Op) error {
 	if err := x.mayHold(op, r); err != nil {
 		return err
 	}
-	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
-		return ErrWrongType
+	if err := x.checkType(r); err != nil {
+		return err
 	}
-	x.endDue(r.p)
-	up, down := r.p.holds.of(r.key)
+	up, down := x.heldOf(r)
 	side := up
 	if op.Delta < 0 {
 		side = down
@@ -124,7 +123,6 @@ func (x *turn) knownHold(op *Op, r *ref) (known bool, err error) {
 
 // mayHold refuses a hold that cannot be here.
 func (x *turn) mayHold(op *Op, r *ref) error {
-	g := r.p.regions
 	switch {
 	case op.Delta == 0:
 		return ErrHoldAmount
@@ -132,7 +130,7 @@ func (x *turn) mayHold(op *Op, r *ref) error {
 		return ErrHoldPast
 	case r.t.def.Mode != Exact:
 		return ErrHoldMode
-	case g != nil && (r.t.def.Told() || r.c.parts() != nil):
+	case r.isShared():
 		return ErrHoldRegions
 	}
 	return nil
@@ -312,8 +310,8 @@ func (x *turn) cCancel(op *Op) error {
 // cHeld answers what holds set aside of a counter.
 func (x *turn) cHeld(op *Op) error {
 	r := &x.of(op)[0]
-	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
-		return ErrWrongType
+	if err := x.checkType(r); err != nil {
+		return err
 	}
 	var info HeldInfo
 	if k := r.p.holds.keys[string(r.key)]; k != nil {
@@ -416,10 +414,10 @@ func (x *turn) cGetDel(op *Op) error {
 		op.Value, op.Found = r.seen.Result, r.seen.Drain == seen.DrainSome
 		return nil
 	}
-	switch g := r.p.regions; {
+	switch {
 	case r.t.def.Mode != Exact:
 		return ErrDrainMode
-	case g != nil && (r.t.def.Told() || r.c.parts() != nil):
+	case r.isShared():
 		return ErrDrainRegions
 	}
 	if err := x.readCounter(op, r); err != nil {

@@ -1,7 +1,7 @@
 package store
 
 import (
-	"cmp"
+	"container/heap"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -19,8 +19,8 @@ import (
 // holdings are the open holds of a partition.
 type holdings struct {
 	keys  map[string]*keyHolds
-	due   []*hold // a heap: the next to expire is the first
-	bytes int64   // of memory
+	due   dueHolds // the next to expire is the first
+	bytes int64    // of memory
 	// sum and len(due) tell whether the rows on disk are complete.
 	sum uint64
 	// opened and ended have changed since the last checkpoint; whole: the next one replaces all rows.
@@ -107,14 +107,13 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 		h.keys[k.key] = k
 		h.bytes += keyHoldsBytes + int64(len(key))
 	}
-	o.of, o.tag, o.place = k, tagOf(hash), int32(len(h.due))
+	o.of, o.tag = k, tagOf(hash)
 	if k.count++; k.count*4 > len(k.slots)*3 {
 		k.resize(2 * len(k.slots))
 	}
 	k.put(o)
 	k.add(o.amount)
-	h.due = append(h.due, o)
-	h.up(len(h.due) - 1)
+	heap.Push(&h.due, o)
 	h.bytes += holdBytes + int64(len(o.id))
 	h.sum += o.print()
 	h.noteOpened(o)
@@ -172,16 +171,7 @@ func (h *holdings) end(o *hold) (bytes int64) {
 	} else {
 		k.down -= o.amount
 	}
-	last := len(h.due) - 1
-	if i := int(o.place); i != last {
-		h.due[i] = h.due[last]
-		h.due[i].place = int32(i)
-		h.due = h.due[:last]
-		h.down(i)
-		h.up(i)
-	} else {
-		h.due = h.due[:last]
-	}
+	heap.Remove(&h.due, int(o.place))
 	h.bytes -= holdBytes + int64(len(o.id))
 	if k.count == 0 {
 		delete(h.keys, k.key)
@@ -211,37 +201,31 @@ func (k *keyHolds) remove(o *hold) {
 	k.slots[i] = nil
 }
 
-// up and down restore the heap at a place.
-func (h *holdings) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h.due[parent].expires <= h.due[i].expires {
-			return
-		}
-		h.swap(i, parent)
-		i = parent
-	}
+// dueHolds is a heap of holds by when they expire. Each knows its place.
+type dueHolds []*hold
+
+func (d dueHolds) Len() int { return len(d) }
+
+func (d dueHolds) Less(i, j int) bool { return d[i].expires < d[j].expires }
+
+func (d dueHolds) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].place, d[j].place = int32(i), int32(j)
 }
 
-func (h *holdings) down(i int) {
-	for {
-		least := i
-		for _, child := range [2]int{2*i + 1, 2*i + 2} {
-			if child < len(h.due) && h.due[child].expires < h.due[least].expires {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		h.swap(i, least)
-		i = least
-	}
+func (d *dueHolds) Push(x any) {
+	o := x.(*hold)
+	o.place = int32(len(*d))
+	*d = append(*d, o)
 }
 
-func (h *holdings) swap(i, j int) {
-	h.due[i], h.due[j] = h.due[j], h.due[i]
-	h.due[i].place, h.due[j].place = int32(i), int32(j)
+func (d *dueHolds) Pop() any {
+	old := *d
+	last := len(old) - 1
+	o := old[last]
+	old[last] = nil
+	*d = old[:last]
+	return o
 }
 
 // next returns the hold that expires next, if its time has come by a wall time; else nil.
@@ -415,9 +399,4 @@ func (p *machine) redoHoldEnd(e *entry, seq uint64, at moment) error {
 	}
 	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Hold: e.end})
 	return nil
-}
-
-// compareHolds orders holds by when they expire, and then by their opid.
-func compareHolds(a, b *hold) int {
-	return cmp.Or(cmp.Compare(a.expires, b.expires), cmp.Compare(a.id, b.id))
 }

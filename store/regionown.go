@@ -19,6 +19,11 @@ func (x *turn) givesParts(r *ref) bool {
 	return g != nil && (r.c.parts() != nil || !g.alone() && r.p.catalog.find(r.key).Told())
 }
 
+// isShared reports whether other regions may count the key, too.
+func (r *ref) isShared() bool {
+	return r.p.regions != nil && (r.c.parts() != nil || r.p.catalog.find(r.key).Told())
+}
+
 // addNote gives an entry a note.
 func (e *entry) addNote(n regionNote) {
 	e.flags |= flagRegional

@@ -89,7 +89,7 @@ func (t *throttle) answer(tat, now int64, limited bool) []int64 {
 // seconds rounds up.
 func seconds(us int64) int64 { return (us + micros - 1) / micros }
 
-// cThrottle lets an operation in, or not. What is limited changes nothing, and uses up no opid (G6).
+// cThrottle lets an operation in, or not. A limited one changes nothing, and uses up no opid (G6).
 func (x *turn) cThrottle(op *Op) error {
 	r, now := &x.of(op)[0], x.wall*1000
 	t, err := throttleOf(op)
@@ -101,12 +101,11 @@ func (x *turn) cThrottle(op *Op) error {
 			return err
 		}
 	}
-	d := r.p.catalog.find(r.key)
-	switch {
-	case d.hasBounds() || r.p.regions != nil && (d.Told() || r.c.parts() != nil):
+	if r.p.tableBounds(r.key) != noBounds || r.isShared() {
 		return ErrThrottleTable
-	case r.c.alive(x.wall) && r.c.kind != TypeCounter:
-		return ErrWrongType
+	}
+	if err := x.checkType(r); err != nil {
+		return err
 	}
 	tat := x.valueOf(r)
 	next, ok := t.spend(tat, now)
@@ -134,7 +133,8 @@ func (x *turn) cThrottle(op *Op) error {
 	return nil
 }
 
-// knownThrottle answers a retry of what was let in as the first try was: its record has the TAT and the time.
+// knownThrottle answers a retry of an operation that was let in as the first try was answered: the record has
+// the TAT and the time.
 // An APPROX table has no record, and answers what remains now.
 func (x *turn) knownThrottle(op *Op, r *ref, t *throttle) (known bool, err error) {
 	r.judgeAgain(op.ID)
