@@ -145,6 +145,9 @@ func (m *moveModel) both(op Op) {
 	if want.Seen.Hold != nil { // the cycle may find it later
 		want.Seen.UnixMs, got.Seen.UnixMs = 0, 0
 	}
+	if errors.Is(got.Err, ErrHoldExpired) && errors.Is(want.Err, ErrHoldExpired) { // likewise
+		got.Err = want.Err
+	}
 	if fmt.Sprint(got.Err) != fmt.Sprint(want.Err) || want.Err == nil && !reflect.DeepEqual(got, want) {
 		m.t.Fatalf("kind %d of %q %q in partition %d: %+v, and it should be %+v", op.Kind, op.Key, op.ID,
 			partition, got, want)
