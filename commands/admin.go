@@ -240,16 +240,6 @@ func doReplicaOf(c *Context) {
 	c.fail(refusal("ERR REPLICAOF is not supported: " + noReplication))
 }
 
-// replicaOf declares REPLICAOF under one of its names.
-func replicaOf(name, since string) Command {
-	return Command{
-		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer,
-		Since:      since,
-		Complexity: "O(1)", Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
-		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
-	}
-}
-
 // moduleList is MODULE LIST.
 func moduleList(c *Context) {
 	if !c.Server.figures().ListsBloom {
@@ -348,8 +338,12 @@ var serverCommands = []Command{
 
 // standaloneCommands are about what this server is not.
 var standaloneCommands = []Command{
-	replicaOf("replicaof", "5.0.0"),
-	replicaOf("slaveof", "1.0.0"),
+	{
+		Name: "replicaof", Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer,
+		Since:      "5.0.0",
+		Complexity: "O(1)", Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
+		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
+	},
 	{
 		Name: "module", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on modules, of which there are none.",

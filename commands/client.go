@@ -66,17 +66,15 @@ func clientSetInfo(c *Context) {
 	c.ok(err)
 }
 
-// clientSwitch makes CLIENT NO-EVICT and NO-TOUCH; on the latter nothing depends: no key has an access time.
-func clientSwitch(set func(s *Session, on bool)) func(*Context) {
-	return func(c *Context) {
-		on := is(c.Args[2], "ON")
-		if !on && !is(c.Args[2], "OFF") {
-			c.fail(errSyntax)
-			return
-		}
-		set(c.Session, on)
-		c.W.Status("OK")
+// clientNoEvict is CLIENT NO-EVICT ON | OFF.
+func clientNoEvict(c *Context) {
+	on := is(c.Args[2], "ON")
+	if !on && !is(c.Args[2], "OFF") {
+		c.fail(errSyntax)
+		return
 	}
+	c.Session.noEvict.Store(on)
+	c.W.Status("OK")
 }
 
 // clientReply is CLIENT REPLY ON | OFF | SKIP; only ON is answered.
@@ -333,21 +331,6 @@ func clientTrackingInfo(c *Context) {
 	c.W.Array(0)
 }
 
-// clientUnblock is CLIENT UNBLOCK id [TIMEOUT | ERROR]; no command blocks.
-func clientUnblock(c *Context) {
-	_, ok := parseInt(c.Args[2])
-	switch {
-	case len(c.Args) == 4 && !is(c.Args[3], "TIMEOUT") && !is(c.Args[3], "ERROR"):
-		c.fail(refusal("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"))
-	case len(c.Args) > 4:
-		c.fail(errSyntax)
-	case !ok:
-		c.fail(errNotInteger)
-	default:
-		c.W.Int(0)
-	}
-}
-
 // clientCommands are CLIENT and its subcommands.
 var clientCommands = []Command{{
 	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0",
@@ -370,9 +353,7 @@ var clientCommands = []Command{{
 			oneOf("attr", with("LIB-NAME", strArg("libname")), with("LIB-VER", strArg("libver")))),
 		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Spares the connection: maxmemory-clients then "+
 			"neither counts its memory nor closes it.",
-			clientSwitch(func(s *Session, on bool) { s.noEvict.Store(on) }), onOff("enabled")),
-		clientSub("no-touch", 3, clientFlags, "7.2.0", "Has no effect: keys have no access times.",
-			clientSwitch(func(s *Session, on bool) { s.noTouch.Store(on) }), onOff("enabled")),
+			clientNoEvict, onOff("enabled")),
 		clientSub("reply", 3, clientFlags, "3.2.0", "Turns replies on or off, or skips the next.",
 			clientReply,
 			oneOf("action", word("ON"), word("OFF"), word("SKIP"))),
@@ -401,7 +382,5 @@ var clientCommands = []Command{{
 			func(c *Context) { c.W.Int(-1) }),
 		clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Says that client-side caching is not supported.",
 			clientTrackingInfo),
-		clientSub("unblock", -3, clientAdminFlags, "5.0.0", "Returns 0: no command blocks.", clientUnblock,
-			intArg("client-id"), opt(oneOf("unblock-type", word("TIMEOUT"), word("ERROR")))),
 	},
 }}

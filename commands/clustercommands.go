@@ -417,9 +417,6 @@ var clusterCommands = []Command{
 			withTips(clusterSub("replicas", 3, Admin|pure, "5.0.0", ofNodes, "Returns a line for each "+
 				"replica of a master.",
 				clusterReplicas, strArg("node-id")), changingTip...),
-			withTips(clusterSub("slaves", 3, Admin|pure, "3.0.0", ofNodes,
-				"The old name of CLUSTER REPLICAS.",
-				clusterReplicas, strArg("node-id")), changingTip...),
 			audited(adminAudit,
 				clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.2.0", "Depends on the verb.",
 					"Administers the cluster for the program fbfkv cluster.", clusterAdmin, strArg("verb"),

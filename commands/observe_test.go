@@ -226,12 +226,12 @@ func TestCommandFigures(t *testing.T) {
 	srv := &Server{}
 	c := dial(t, newStore(t), srv)
 	c.send("INCR a", "GET a", "INCR a", "GET a", "PING", "GET", "CINCRBY a x y", "nonsense",
-		"CLIENT NO-TOUCH maybe")
+		"CLIENT NO-EVICT maybe")
 	c.send("SET f x", "TYPE a", "TTL a", "EXISTS a", "MGET a", "DECR a", "CGET a", "PTTL a", "PERSIST a",
 		"PING")
 	want := map[string][3]uint64{ // calls, failed, rejected
 		"incr": {2, 0, 0}, "get": {2, 0, 1}, "ping": {2, 0, 0}, "cincrby": {1, 1, 0},
-		"client|no-touch": {1, 1, 0},
+		"client|no-evict": {1, 1, 0},
 		"set":             {1, 1, 0}, "persist": {1, 0, 0}, "cget": {1, 0, 0},
 	}
 	got := srv.CommandFigures()

@@ -17,6 +17,8 @@ const (
 	moduleReason   = "there are no modules here"
 	debugReason    = "it could break the server's guarantees"
 	sentinelReason = "Sentinel is not supported"
+	noBlockReason  = "no command waits for keys"
+	noTouchReason  = "keys have no access times"
 	rewriteReason  = "there is no append-only file to rewrite; every checkpoint trims the op log"
 	figuresReason  = "INFO, SLOWLOG, LATENCY HISTORY and the metrics have all figures"
 	newerReason    = "it is not in Redis 7.2, which this server follows"
@@ -125,6 +127,10 @@ var refusedCommands = slices.Concat(
 		admin slow dangerous: latency|doctor latency|graph cluster|count-failure-reports
 		slow: memory|doctor memory|malloc-stats memory|purge memory|stats cluster|links
 		read fast: lolwut`),
+	refusedAll(noBlockReason, `connection admin slow dangerous: client|unblock/-3`),
+	refusedAll(noTouchReason, `connection slow: client|no-touch/3`),
+	refusedAll("its name is CLUSTER REPLICAS", `admin slow dangerous: cluster|slaves/3`),
+	refusedAll("its name is REPLICAOF", `admin slow dangerous: slaveof/3`),
 	refusedAll(rewriteReason, `admin slow dangerous: bgrewriteaof/1`),
 	refusedAll(sentinelReason, `admin slow dangerous: sentinel/-2`),
 	refusedAll(noReplication, `admin slow dangerous: psync/-3 replconf sync/1`),

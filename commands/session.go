@@ -53,7 +53,6 @@ type Session struct {
 	proto      atomic.Int32
 	closing    atomic.Bool
 	noEvict    atomic.Bool
-	noTouch    atomic.Bool
 	monitors   atomic.Bool
 	readonly   atomic.Bool  // READONLY: a replica may answer
 	killed     atomic.Bool  // by CLIENT KILL; its connection is about to be gone
@@ -192,9 +191,6 @@ func (s *Session) flagLetters() string {
 	}
 	if s.noEvict.Load() {
 		b = append(b, 'e')
-	}
-	if s.noTouch.Load() {
-		b = append(b, 'T')
 	}
 	if s.readonly.Load() {
 		b = append(b, 'r')
@@ -352,7 +348,6 @@ func doReset(c *Context) {
 	s.multi.Store(-1)
 	s.setName("")
 	s.noEvict.Store(false)
-	s.noTouch.Store(false)
 	s.readonly.Store(false)
 	c.unmute = s.reply == replyOff // a reply to be skipped is still skipped
 	s.reply = replyOn

@@ -108,13 +108,12 @@ func TestClientNames(t *testing.T) {
 			"characters."},
 		{"CLIENT SETINFO FOO x", "-ERR Unrecognized option 'FOO'"},
 		{"CLIENT SETNAME me", "+OK"},
-		{"CLIENT NO-TOUCH on", "+OK"},
 		{"CLIENT ID", ":7"},
 	})
 	got := c.say("CLIENT INFO")
 	for _, want := range []string{"id=7 ", "addr=127.0.0.1:50000 ", "name=me ",
 		"lib-name=go-redis(,go1.26) lib-ver=9.0",
-		"cmd=client|info ", "flags=T ", "resp=2 ", "multi=-1 "} {
+		"cmd=client|info ", "flags=N ", "resp=2 ", "multi=-1 "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("CLIENT INFO lacks %q: %s", want, got)
 		}
