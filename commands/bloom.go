@@ -183,9 +183,10 @@ func replyBFAdded(w *resp.Writer, r *Result) {
 
 // parseID parses key and opid, and AT and WITHSTATUS at the end, and returns what is in
 // between, of which there must be something: what could be an option is an item if
-// otherwise there were none.
+// otherwise there were none. AT 0 gives no time: behind it and WITHSTATUS everything is an
+// item, whatever its name.
 func parseID(r *Request, least int) ([][]byte, error) {
-	op := r.Op
+	op, timed := r.Op, false
 	op.Key, op.ID = r.Args[1], r.Args[2]
 	rest := r.Args[3:]
 	for {
@@ -194,9 +195,11 @@ func parseID(r *Request, least int) ([][]byte, error) {
 		case n > least && r.Style == 0 && is(rest[n-1], "WITHSTATUS"):
 			r.Style, rest = withStatus, rest[:n-1]
 			continue
-		case n-2 >= least && op.Flags&store.HasAt == 0 && is(rest[n-2], "AT") && isInt(rest[n-1]):
+		case n-2 >= least && !timed && is(rest[n-2], "AT") && isInt(rest[n-1]):
 			op.At, _ = parseInt(rest[n-1])
-			op.Flags |= store.HasAt
+			if timed = true; op.At != 0 {
+				op.Flags |= store.HasAt
+			}
 			rest = rest[:n-2]
 			continue
 		}
@@ -329,6 +332,9 @@ func parseLoadChunk(r *Request) error {
 
 const groupBloom = "bloom"
 
+// onceNote says how the items of an idempotent command may be called AT.
+const onceNote = "An item may have the name of an option if AT and WITHSTATUS follow; AT 0 gives no time."
+
 // bloomType is the type of Bloom filters.
 var bloomType = keyType{name: "MBbloom--", encoding: "raw", category: "bloom", commands: bloomCommands}
 
@@ -381,8 +387,8 @@ var bloomCommands = []Command{
 		ACL: sketchACL, Since: "0.2.0", Complexity: perItem,
 		Summary: "Adds up to 64 items to a Bloom filter once per operation id, all or none, and creates " +
 			"the filter if necessary. The same opid sent again within the table's window gets the first " +
-			"answers, so a retry still tells which items were new. Needs a table of MODE EXACT.",
-		Args:  incrArgs(keyArg(), strArg("opid"), multi(strArg("item"))),
+			"answers, so a retry still tells which items were new. Needs a table of MODE EXACT. " + onceNote,
+		Args:  onceArgs(keyArg(), strArg("opid"), multi(strArg("item"))),
 		Parse: parseBFCAdd, Reply: replyBFCAdd,
 	},
 	{

@@ -285,8 +285,13 @@ func parseKeys(kind store.Kind) func(*Request) error {
 
 // incrArgs documents the options of the CINCRBY family after its own arguments.
 func incrArgs(own ...Arg) []Arg {
-	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")),
+	return append(onceArgs(own...),
 		opt(with("LBOUND", intArg("lowerbound"))), opt(with("UBOUND", intArg("upperbound"))))
+}
+
+// onceArgs are a command's own arguments, and those of every operation with a time.
+func onceArgs(own ...Arg) []Arg {
+	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")))
 }
 
 const (

@@ -272,8 +272,8 @@ var countMinCommands = []Command{
 		ACL:   sketchACL, Since: "0.2.0", Complexity: perPair,
 		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns " +
 			"their estimates. The same opid sent again within the table's window changes nothing and gets " +
-			"the present estimates.",
-		Args:  incrArgs(keyArg(), strArg("opid"), countArgs()),
+			"the present estimates. " + onceNote,
+		Args:  onceArgs(keyArg(), strArg("opid"), countArgs()),
 		Parse: parseCMSCIncr, Reply: replyCMIncr,
 	},
 	{
