@@ -44,7 +44,8 @@ var mayImport = map[string]string{
 	"cluster/wire":    "persistence/disk",
 	"node": "cluster cluster/raftgroup commands commands/acl persistence persistence/disk " +
 		"persistence/oplog regions server store",
-	"internal/sim":      "cluster node persistence/crashtest regions resp server store internal/raced",
+	"internal/sim": "cluster node persistence/crashtest regions resp server store store/sketch " +
+		"internal/raced",
 	"internal/longlock": "",
 	"internal/raced":    "",
 	"persistence": "persistence/crashtest persistence/disk persistence/oplog internal/longlock " +

@@ -39,7 +39,7 @@ func (u *user) mix() {
 	i := u.rng.IntN(countSketches)
 	key, _ := sketchKey(i)
 	filter := key + "bf"
-	if !u.makeSketch(i) || !u.make("BF.RESERVE", filter, bloomError, bloomSize) {
+	if !u.makeSketch(i) || !u.makeFilter(filter) {
 		return
 	}
 	m := &mixed{key: key, stepped: u.rng.IntN(2) == 0}
@@ -126,7 +126,7 @@ func (m *mixed) complete(w *World) {
 // bloomItems returns some items of a filter.
 func (u *user) bloomItems() (items []string) {
 	for _, i := range u.rng.Perm(bloomItems)[:1+u.rng.IntN(bloomAtOnce)] {
-		items = append(items, fmt.Sprint("i", i))
+		items = append(items, itemNames()[i])
 	}
 	return items
 }
@@ -145,7 +145,7 @@ func (a *plainAdd) String() string { return strings.Join(a.words(), " ") }
 // addPlainly adds items to a filter without an opid.
 func (u *user) addPlainly() {
 	key := fmt.Sprint("bf-plain", u.rng.IntN(bloomFilters))
-	if !u.make("BF.RESERVE", key, bloomError, bloomSize) {
+	if !u.makeFilter(key) {
 		return
 	}
 	u.request(&plainAdd{key: key, items: u.bloomItems()})

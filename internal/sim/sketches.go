@@ -8,14 +8,16 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // Of Bloom filters and count-min sketches. Errors and collisions are so improbable that answers are exact.
 const (
 	bloomFilters = 3
-	bloomError   = "0.000000001"
+	bloomError   = 0.000000001
 	bloomItems   = 400 // several times the capacity, so that filters grow
-	bloomSize    = "50"
+	bloomSize    = 50
 	bloomAtOnce  = 5
 
 	countSketches = 3
@@ -74,6 +76,49 @@ func (b *sketchBook) sketch(key string) *sketchPage {
 		b.sketches[key] = k
 	}
 	return k
+}
+
+// itemNames returns the names of items that filters are asked for. All bits of an item follow from two
+// hashes, so that a few items have only some different bits: of i361, 13 of 31 in the first sub-filter.
+// Filters report such an item far more often than bloomError says although nobody has added it.
+var itemNames = sync.OnceValue(func() (names []string) {
+	subs := subFilters()
+	for i := 0; len(names) < bloomItems; i++ {
+		name := fmt.Sprint("i", i)
+		if !slices.ContainsFunc(subs, func(sub sketch.SubFilter) bool {
+			return bitsOf(name, &sub) < int(sub.Hashes)
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names
+})
+
+// subFilters returns those that a filter has once all items are in it.
+func subFilters() []sketch.SubFilter {
+	header, _ := sketch.AppendBloom(nil, sketch.BloomOptions{Error: bloomError, Capacity: bloomSize,
+		Expansion: 2})
+	f, err := sketch.UnloadedBloom(header)
+	if err != nil {
+		panic(err) // AppendBloom wrote it
+	}
+	more, _, _ := f.Next(bloomItems)
+	return append(f.Info().Filters, more...)
+}
+
+// bitsOf returns how many bits an item has in a sub-filter.
+func bitsOf(item string, sub *sketch.SubFilter) int {
+	a, b := sketch.HashItem([]byte(item))
+	bits := make(map[uint64]bool)
+	for i := range uint64(sub.Hashes) {
+		bits[(a+i*b)%(8*sub.Bytes)] = true
+	}
+	return len(bits)
+}
+
+// makeFilter makes a filter, and reports whether it is there.
+func (u *user) makeFilter(key string) bool {
+	return u.make("BF.RESERVE", key, fmt.Sprintf("%.9f", bloomError), fmt.Sprint(bloomSize))
 }
 
 // make makes a filter or a sketch once, if another client has not done it. It reports whether it is there.
@@ -178,7 +223,7 @@ func (a *filterAdd) answer(l *Workload, f *filterPage, reply any, from string) (
 // addToFilter adds items to a filter, or asks for some.
 func (u *user) addToFilter() {
 	key := fmt.Sprint("bf", u.rng.IntN(bloomFilters))
-	if !u.make("BF.RESERVE", key, bloomError, bloomSize) {
+	if !u.makeFilter(key) {
 		return
 	}
 	items := u.bloomItems()
