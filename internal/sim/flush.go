@@ -42,8 +42,11 @@ func (c *clusterWorld) flush() {
 	time.Sleep(underWay)
 	var gone []Fact
 	for _, f := range was {
-		if f.Query[0] == "CGET" {
+		switch f.Query[0] {
+		case "CGET":
 			gone = append(gone, Fact{f.Query, "<nil>"})
+		case "CHELD":
+			gone = append(gone, Fact{f.Query, "[0 0 0 0]"})
 		}
 	}
 	for _, m := range c.machines {

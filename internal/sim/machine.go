@@ -80,7 +80,19 @@ func (m *Machine) Index() int { return m.index }
 func (m *Machine) Clock() int64 { return time.Now().UnixMilli() + m.ahead.Load() }
 
 // TurnClock moves the machine's clock.
-func (m *Machine) TurnClock(by time.Duration) { m.ahead.Add(by.Milliseconds()) }
+func (m *Machine) TurnClock(by time.Duration) {
+	ahead, w := time.Duration(m.ahead.Add(by.Milliseconds()))*time.Millisecond, m.World
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead[0], w.ahead[1] = min(w.ahead[0], ahead), max(w.ahead[1], ahead)
+}
+
+// aheadEver returns by how much any clock was ever ahead of the world's, at least and at most.
+func (w *World) aheadEver() (least, most time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ahead[0], w.ahead[1]
+}
 
 // apart returns by how much clocks differ, at most.
 func (w *World) apart() time.Duration {

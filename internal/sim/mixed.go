@@ -44,7 +44,15 @@ func (u *user) mix() {
 	}
 	m := &mixed{key: key, stepped: u.rng.IntN(2) == 0}
 	for len(m.parts) < 2+u.rng.IntN(4) {
-		switch u.rng.IntN(3) {
+		most := 5
+		if u.Suffix != "" {
+			most = 3 // the others are for those who share nothing
+		}
+		switch u.rng.IntN(most) {
+		case 3:
+			m.parts = append(m.parts, u.newTransfer(key+"a", key+"b"))
+		case 4:
+			m.parts = append(m.parts, u.newHold(key+"h", openAtEnd))
 		case 0:
 			m.parts = append(m.parts, &filterAdd{key: filter, id: u.id(), items: u.bloomItems()})
 		case 1:
@@ -116,6 +124,8 @@ func (m *mixed) complete(w *World) {
 	for _, p := range m.parts {
 		switch p := p.(type) {
 		case *filterAdd:
+			p.outcome.complete(w, p)
+		case *deal:
 			p.outcome.complete(w, p)
 		case *sketchCount:
 			p.outcome.complete(w, p)

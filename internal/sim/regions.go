@@ -198,7 +198,8 @@ func (s *regionsWorld) build(shards int) *region {
 	if s.options.Swarm {
 		share = 0.5
 	}
-	r.load.Choose(s.options.Work, share, "tables") // which all regions must have alike
+	// Tables must be alike in all regions; the others need what regions do not share.
+	r.load.Choose(s.options.Work, share, "tables,transfer,hold,drain,throttle")
 	return r
 }
 

@@ -33,8 +33,12 @@ var prepare = [][]string{
 
 // Prepare makes the tables, before any client runs.
 func (l *Workload) Prepare() {
-	s := l.Connect()
-	for _, words := range prepare {
+	s, all := l.Connect(), prepare
+	if l.Suffix == "" { // regions do not share them
+		all = append(all[:len(all):len(all)], []string{"CTABLE", "CREATE", "vault", "PREFIX", vault, "MIN", "0",
+			"MAX", stockLimit, "WINDOW", "1d"})
+	}
+	for _, words := range all {
 		l.mustEnd(strings.Join(words, " "), func() bool {
 			_, _, ok := l.Do(s, words[2], time.Minute, words...)
 			return ok
@@ -91,6 +95,9 @@ var tableChanges = []string{
 	"ALTER hots ERROR 0.01",
 	"CREATE lost PREFIX nothing MODE APPROX", "DROP lost", "ALTER lost WINDOW 3m",
 	"CREATE few PREFIX short:1 WINDOW 1m", "DROP few",
+	"CREATE purse PREFIX {purse1 WINDOW 1d", "DROP purse", "CREATE half PREFIX {purse0}1 WINDOW 1d", "DROP half",
+	"CREATE stock PREFIX {stock2 WINDOW 1d", "DROP stock", "ALTER vault ERROR 0.01",
+	"CREATE tanks PREFIX tank1 WINDOW 1d", "DROP tanks", "CREATE rates PREFIX rate WINDOW 1d", "DROP rates",
 	"CREATE blooms PREFIX bf1 WINDOW 1d", "DROP blooms", "CREATE cells PREFIX {cms1 WINDOW 1d", "DROP cells",
 }
 

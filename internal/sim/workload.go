@@ -37,6 +37,7 @@ type Workload struct {
 	mu         sync.Mutex
 	requests   []request // that are sent once more at the end
 	sketches   sketchBook
+	ledger     ledger
 	allOwned   []*owned
 }
 
@@ -95,13 +96,17 @@ var activities = []activity{
 	{"mixed", 2, (*user).mix},
 	{"plain", 1, (*user).addPlainly},
 	{"own", 2, (*user).own},
+	{"transfer", 2, (*user).transfer},
+	{"hold", 3, (*user).hold},
+	{"drain", 1, (*user).drain},
+	{"throttle", 1, (*user).throttle},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p,
-// but for one.
+// but for some.
 func (l *Workload) Choose(names string, p float64, but string) {
 	for i, a := range activities {
-		if a.name == but {
+		if strings.Contains(","+but+",", ","+a.name+",") {
 			continue
 		}
 		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && l.World.Chance(p) {
@@ -156,7 +161,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 		return false
 	case "UNKNOWN": // it has no opid
 		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE",
-			"PERSIST", "SET", "GETDEL", "PEXPIREAT", "INCRBY"}, words[0]) {
+			"PERSIST", "SET", "MSETNX", "GETDEL", "PEXPIREAT", "INCRBY"}, words[0]) {
 			return false
 		}
 	}
@@ -229,6 +234,7 @@ func (l *Workload) Again() {
 	if l.World.Failure() == "" {
 		l.History.Complete()
 		l.sketches.finish(l, s)
+		l.ledger.finish(l, s)
 	}
 }
 
@@ -272,7 +278,8 @@ type Fact struct {
 
 // Facts returns what any server must answer once every request has been answered.
 func (l *Workload) Facts() []Fact {
-	all, s := slices.Concat(l.History.facts(), l.sketches.facts(), l.ownedFacts()), l.Connect()
+	s := l.Connect()
+	all := slices.Concat(l.History.facts(), l.sketches.facts(), l.ownedFacts(), l.ledger.facts())
 	for i := range all {
 		f := &all[i]
 		if f.Answer != "" {

@@ -26,6 +26,7 @@ type World struct {
 	rng    *rand.Rand
 	log    bytes.Buffer
 	copyTo io.Writer // of the log; nil: none
+	ahead  [2]time.Duration
 
 	failure  atomic.Pointer[string]
 	pending  sync.WaitGroup // faults that have not ended yet
