@@ -241,8 +241,10 @@ func (m *Machine) end(l *Life, how string, power bool, disk func()) bool {
 	m.life = nil
 	l.dead.Store(true)
 	close(l.Gone)
+	// The network ends first: what is left of the process goes on with the former disk, and must tell
+	// nobody what the machine's disk has not got. And it ends before another process listens.
+	m.World.Network.died(m, power)
 	disk()
-	m.World.Network.died(m, power) // before another process listens
 	m.World.Say("machine %d %s, life %d", m.index, how, l.Number)
 	m.mu.Unlock()
 	go l.bury()
@@ -269,8 +271,8 @@ func (m *Machine) Stop(l *Life) {
 		m.life = nil
 		l.dead.Store(true)
 		close(l.Gone)
-		m.Disk.kill()
 		m.World.Network.died(m, false)
+		m.Disk.kill()
 		m.mu.Unlock()
 		if err != nil && !l.hurt.Load() {
 			m.World.Fail("machine %d does not stop in order: %v", m.index, err)
