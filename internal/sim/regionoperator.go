@@ -231,11 +231,11 @@ func (o regionOperator) well(at *region) error {
 	return err
 }
 
-// drain lets a region refuse writes until the others have all that it has done, as far as nothing
-// makes it serve again.
-func (o regionOperator) drain(r *region) (drained bool) {
+// drain lets a region refuse writes until the others have all that it has done. What it returns
+// reports whether they still have: nothing has made the region serve again.
+func (o regionOperator) drain(r *region) (drained func() bool) {
 	told, lives := make(map[*Machine]map[uint16]uint64), make(map[*Machine]*Life)
-	o.insist(fmt.Sprint("the others have all of ", r), func() error {
+	done := o.insist(fmt.Sprint("the others have all of ", r), func() error {
 		all, err := o.readers(r)
 		if err != nil {
 			return err
@@ -263,14 +263,16 @@ func (o regionOperator) drain(r *region) (drained bool) {
 				return err
 			}
 		}
-		drained = true
 		return nil
 	})
-	for m, l := range lives {
-		drained = drained && m.Life() == l
+	// "Leaving" of docs/design/regions.md: the next process does not know, nor does another leader of a shard
+	return func() bool {
+		same := done && r.cluster == nil
+		for m, l := range lives {
+			same = same && m.Life() == l
+		}
+		return same
 	}
-	// "Leaving" of docs/design/regions.md: another leader of a shard does not know
-	return drained && r.cluster == nil
 }
 
 // behind returns an error unless a region has taken another one's log up to some sequences.
