@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -41,6 +42,7 @@ type driverAnswer struct {
 	ID                              int
 	Value, Op, Error, Code, Outcome string
 	Results                         []driverAnswer
+	fields                          map[string]any // all that it answered
 }
 
 // driver is a running program.
@@ -60,8 +62,8 @@ func startDriver(t *testing.T, command []string, address string, timeout, retryF
 	args := append(append([]string(nil), command[1:]...), address,
 		strconv.FormatInt(timeout.Milliseconds(), 10), strconv.FormatInt(retryFor.Milliseconds(), 10))
 	d := &driver{t: t, cmd: exec.Command(command[0], args...), waiting: map[int]chan driverAnswer{}}
-	var errors bytes.Buffer
-	d.cmd.Stderr = &errors
+	var printed bytes.Buffer
+	d.cmd.Stderr = &printed
 	out, err := d.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,7 @@ func startDriver(t *testing.T, command []string, address string, timeout, retryF
 				return
 			}
 			var a driverAnswer
-			if err := json.Unmarshal(line, &a); err != nil {
+			if err := errors.Join(json.Unmarshal(line, &a), json.Unmarshal(line, &a.fields)); err != nil {
 				a.Error = string(line)
 			}
 			d.mu.Lock()
@@ -98,7 +100,7 @@ func startDriver(t *testing.T, command []string, address string, timeout, retryF
 		<-read
 		d.cmd.Wait()
 		if t.Failed() {
-			t.Logf("the driver printed:\n%s", tail(errors.String(), 3000))
+			t.Logf("the driver printed:\n%s", tail(printed.String(), 3000))
 		}
 	})
 	return d
@@ -106,13 +108,18 @@ func startDriver(t *testing.T, command []string, address string, timeout, retryF
 
 // begin sends a request and returns where its answer comes.
 func (d *driver) begin(what, key string, delta int64, ops ...string) <-chan driverAnswer {
+	return d.ask(map[string]any{"do": what, "key": key, "delta": strconv.FormatInt(delta, 10), "ops": ops})
+}
+
+// ask sends a request, which gets an id, and returns where its answer comes.
+func (d *driver) ask(request map[string]any) <-chan driverAnswer {
 	c := make(chan driverAnswer, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.next++
 	d.waiting[d.next] = c
-	line, _ := json.Marshal(map[string]any{"id": d.next, "do": what, "key": key,
-		"delta": strconv.FormatInt(delta, 10), "ops": ops})
+	request["id"] = d.next
+	line, _ := json.Marshal(request)
 	d.in.Write(append(line, '\n'))
 	return c
 }
@@ -165,7 +172,8 @@ func TestPackages(t *testing.T) {
 				"Pipelines": packagePipelines,
 				"Errors":    packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow,
 				"Clock":   packageClock,
-				"Cluster": packageCluster, "Stale": packageStale, "Passing": packagePassing} {
+				"Cluster": packageCluster, "Stale": packageStale, "Passing": packagePassing,
+				"Conformance": packageConformance} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					test(t, command)

@@ -12,6 +12,10 @@
 // An error is always an [*Error]. It says whether the operation is known to be without
 // effect ([NotApplied]) or not known ([Unknown]).
 //
+// Beside additions there are [Client.AddMany], all or none; [Client.Limit] and [Client.Throttle];
+// [Client.Hold], [Client.Settle] and [Client.Cancel]; [Client.Drain], [Client.BloomAdd] and
+// [Client.SketchAdd]. Each is applied once, and an [ID] names it if it has a name already.
+//
 // A program that may crash between asking and knowing makes the operation with
 // [Client.NewOp], stores it as text, and sends it with [Client.Do], again after the crash
 // if need be. [Client.DoAll] sends many operations in one round trip.
@@ -83,17 +87,28 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 // Add adds delta to a counter once and returns the counter after it. delta may be
 // negative or zero.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	r, err := c.AddWith(ctx, key, delta)
+	return r.Value, err
+}
+
+// once makes an operation, unless the caller has named it, and sends it. It returns the opid and
+// the integers of the answer.
+func (c *Client) once(ctx context.Context, o call) (string, []int64, error) {
 	deadline := time.Now().Add(c.o.RetryFor)
+	o.fresh = o.op.ID == "" && !o.named
 	for first := true; ; first = false {
-		op, err := c.newOp(ctx, key, delta, deadline)
-		if err != nil {
-			return 0, err
+		if o.fresh {
+			now, _, err := c.learn(ctx, o, o.key(0), deadline)
+			if err != nil {
+				return "", nil, err
+			}
+			o.op.ID, o.op.At = c.o.NewID(now), now.UnixMilli()
 		}
-		result := c.run(ctx, []Op{op}, true, deadline)[0]
+		a := c.run(ctx, []call{o}, deadline)[0]
 		var failed *Error
-		if !first || !errors.As(result.Err, &failed) || failed.Outcome != NotApplied ||
+		if !o.fresh || !first || !errors.As(a.err, &failed) || failed.Outcome != NotApplied ||
 			!errors.Is(failed, ErrStale) && !errors.Is(failed, ErrFuture) {
-			return result.Value, result.Err
+			return o.op.ID, a.ints, a.err
 		}
 		// What we believed of the server's clock is wrong: this machine slept, or the
 		// server's clock was set. Nobody has applied the operation, so it may be made anew.
@@ -104,13 +119,8 @@ func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error
 // NewOp makes an operation that Do sends, now or after a crash. It needs the server once
 // to learn its clock. The operation must be sent within the table's WINDOW.
 func (c *Client) NewOp(ctx context.Context, key string, delta int64) (Op, error) {
-	return c.newOp(ctx, key, delta, time.Now().Add(c.o.RetryFor))
-}
-
-// newOp makes an operation, or gives up when the deadline is over.
-func (c *Client) newOp(ctx context.Context, key string, delta int64, deadline time.Time) (Op, error) {
 	op := Op{Key: key, Delta: delta}
-	now, _, err := c.learn(ctx, op, deadline)
+	now, _, err := c.learn(ctx, addition(op), key, time.Now().Add(c.o.RetryFor))
 	if err != nil {
 		return Op{}, err
 	}
@@ -128,57 +138,69 @@ func (c *Client) Do(ctx context.Context, op Op) (int64, error) {
 
 // Result is the outcome of one operation of DoAll.
 type Result struct {
-	Value int64 // the counter after the operation, if Err is nil
-	Err   error // an *Error, or nil
+	Value   int64 // the counter after the operation, if Err is nil
+	Applied bool  // by the try that was answered; false: by an earlier one
+	Err     error // an *Error, or nil
 }
 
 // DoAll sends operations as one pipeline and returns their results in the same order.
 // Each counts by itself: what is not answered is sent again, with its own opid, without
 // the others. Operations on the same counter may be applied in another order than given.
 func (c *Client) DoAll(ctx context.Context, ops []Op) []Result {
-	return c.run(ctx, ops, false, time.Now().Add(c.o.RetryFor))
+	calls := make([]call, len(ops))
+	for i, op := range ops {
+		calls[i] = addition(op)
+	}
+	results := make([]Result, len(ops))
+	for i, a := range c.run(ctx, calls, time.Now().Add(c.o.RetryFor)) {
+		if results[i].Err = a.err; a.err == nil {
+			results[i].Value, results[i].Applied = a.ints[0], a.ints[1] != 0
+		}
+	}
+	return results
 }
 
-// run sends operations until each has an answer that trying again cannot change. Fresh
-// operations were made just now and were never sent. No try begins after the deadline, nor
-// so late that it could outlast the window.
-func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Time) []Result {
-	results := make([]Result, len(ops))
-	pending := make([]int, len(ops))   // indices of operations without such an answer
-	unknown := make([]error, len(ops)) // of the first try that may have been applied
-	trails := make([]trail, len(ops))
+// run sends operations until each has an answer that trying again cannot change. No try begins
+// after the deadline, nor so late that it could outlast the window.
+func (c *Client) run(ctx context.Context, calls []call, deadline time.Time) []reply {
+	results := make([]reply, len(calls))
+	pending := make([]int, len(calls))   // indices of operations without such an answer
+	unknown := make([]error, len(calls)) // of the first try that may have been applied
+	trails := make([]trail, len(calls))
 	begun := time.Now()
-	for i, op := range ops {
+	for i, o := range calls {
 		pending[i], trails[i].begun = i, begun
-		_, window, err := c.learn(ctx, op, deadline)
-		if err != nil {
-			for j := range results {
-				results[j].Err = failure(ops[j], fresh, nil, err)
+		for k := range max(1, len(o.more)) {
+			_, window, err := c.learn(ctx, o, o.key(k), deadline)
+			if err != nil {
+				for j := range results {
+					results[j].err = failure(calls[j], nil, err)
+				}
+				return results
 			}
-			return results
-		}
-		if last := begun.Add(window/10*9 - c.o.Timeout); last.Before(deadline) {
-			deadline = last
+			if last := begun.Add(window/10*9 - c.o.Timeout); last.Before(deadline) {
+				deadline = last
+			}
 		}
 	}
 	for tries := 0; len(pending) > 0; tries++ {
 		if tries > 0 && !c.pause(ctx, tries, deadline) {
 			break
 		}
-		answers := c.send(ctx, ops, pending)
+		answers := c.send(ctx, calls, pending)
 		again := pending[:0]
 		lost := false
 		for n, i := range pending {
 			a := answers[n]
-			v := judge(a.Err)
-			if v.unknown && unknown[i] == nil {
-				unknown[i] = a.Err
+			v := judge(a.err)
+			if v.unknown && unknown[i] == nil && !calls[i].reads {
+				unknown[i] = a.err
 			}
 			lost = lost || v.lost
-			results[i] = Result{Value: a.Value}
-			if a.Err != nil {
-				trails[i].note(a.Err)
-				results[i].Err = c.completed(failure(ops[i], fresh, unknown[i], a.Err), &trails[i])
+			results[i] = a
+			if a.err != nil {
+				trails[i].note(a.err)
+				results[i].err = c.completed(failure(calls[i], unknown[i], a.err), &trails[i])
 			}
 			if v.again {
 				again = append(again, i)
@@ -190,7 +212,7 @@ func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Ti
 		}
 	}
 	for _, i := range pending {
-		results[i].Err.(*Error).context = ctx.Err()
+		results[i].err.(*Error).context = ctx.Err()
 	}
 	return results
 }
@@ -212,11 +234,11 @@ func (c *Client) pause(ctx context.Context, tries int, deadline time.Time) bool 
 }
 
 // send sends the pending operations once, in one round trip, and returns their answers.
-func (c *Client) send(ctx context.Context, ops []Op, pending []int) []Result {
-	answers, err := within(ctx, c, func(ctx context.Context) ([]Result, error) {
+func (c *Client) send(ctx context.Context, calls []call, pending []int) []reply {
+	answers, err := within(ctx, c, func(ctx context.Context) ([]reply, error) {
 		commands := make([]request, len(pending))
 		for n, i := range pending {
-			commands[n] = ops[i].command(ctx)
+			commands[n] = calls[i].command(ctx)
 		}
 		if len(commands) == 1 {
 			c.rdb.Process(ctx, commands[0])
@@ -227,14 +249,14 @@ func (c *Client) send(ctx context.Context, ops []Op, pending []int) []Result {
 			}
 			pipe.Exec(ctx)
 		}
-		answers := make([]Result, len(commands))
+		answers := make([]reply, len(commands))
 		for n, command := range commands { // each has its own error
-			answers[n].Value, answers[n].Err = command.Int64()
+			answers[n] = calls[pending[n]].read(command.Result())
 		}
 		return answers, nil
 	})
 	if err != nil {
-		answers = slices.Repeat([]Result{{Err: err}}, len(pending))
+		answers = slices.Repeat([]reply{{err: err}}, len(pending))
 	}
 	return answers
 }
@@ -266,10 +288,3 @@ func within[T any](ctx context.Context, c *Client, request func(context.Context)
 		return none, errNoAnswer
 	}
 }
-
-// request is a command that go-redis does not retry by itself: an error after hidden
-// tries would not say what became of them.
-type request struct{ *redis.Cmd }
-
-// NoRetry implements go-redis' Cmder.
-func (request) NoRetry() bool { return true }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,8 @@ const (
 	// WINDOW, finds out and has it applied once.
 	Unknown Outcome = iota
 	// NotApplied: it has not been applied, and no try that is still under way can change
-	// that. Of an operation that may have been sent before (by Do, which cannot know), only
-	// ErrMismatch and ErrArgument say so.
+	// that. Of an operation that may have been sent before (its opid is the caller's, so the package
+	// cannot know), only ErrMismatch, ErrEnded, ErrExpired and ErrArgument say so.
 	NotApplied
 )
 
@@ -35,7 +36,9 @@ func (o Outcome) String() string {
 
 // Error is what became of an operation without a value.
 type Error struct {
-	Op      Op // ID is empty if it was not made yet, since the server could not be asked for the time
+	// Op is what was tried: of other operations than additions with the first key and the first amount.
+	// Its ID is empty if it was not made yet, since the server could not be asked for the time.
+	Op      Op
 	Outcome Outcome
 	// Err is the most telling error of all tries: the last answer of the server, else the last
 	// failure of a connection, else that there was no answer in time.
@@ -43,13 +46,14 @@ type Error struct {
 	Server  string        // the address that was asked; of a cluster those that it was given
 	Tries   int           // that failed
 	Elapsed time.Duration // since the first one began
+	does    string        // to the key
 	earlier error         // of the first try that may have been applied, if it is not Err
 	context error         // of the caller's context, if it ended the tries
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome)
+	text := fmt.Sprintf("fbfkv: %s %q (opid %q): %v", e.does, e.Op.Key, e.Op.ID, e.Outcome)
 	if e.Tries > 1 {
 		text += fmt.Sprintf(" after %d tries in %v", e.Tries, e.Elapsed.Round(time.Millisecond))
 	}
@@ -79,11 +83,11 @@ func (e *Error) Unwrap() []error {
 	return all
 }
 
-// What errors.Is finds in an Error. The first six are final. The others pass: they were
+// What errors.Is finds in an Error. Those of the first group are final. The others pass: they were
 // the last answer when the time for retries was over.
 var (
-	// ErrStale: the operation is older than what the table remembers. Unless it was made
-	// by Add just now, it may have been applied long ago: look at the counter.
+	// ErrStale: the operation is older than what the table remembers. Unless the package
+	// made it just now, it may have been applied long ago: look at the counter.
 	ErrStale error = code("STALE")
 	// ErrMismatch: the opid belongs to another operation, with another delta.
 	ErrMismatch error = code("MISMATCH")
@@ -92,21 +96,51 @@ var (
 	// ErrArgument: the server can never apply the operation as it is: its opid or its key is
 	// empty or too long, or its time is no time in milliseconds.
 	ErrArgument error = code("ARGUMENT")
-	// ErrWrongType: the key holds a filter, not a counter.
+	// ErrBound: the counter would leave Min, Max or the bounds of its table. The opid is not used up.
+	ErrBound error = code("BOUND")
+	// ErrNoHold: no hold with this opid is known. If there was one, it ended longer ago than the WINDOW.
+	ErrNoHold error = code("NOHOLD")
+	// ErrEnded: the hold was settled, with another amount, or cancelled.
+	ErrEnded error = code("ENDED")
+	// ErrExpired: the hold's time was over, and nothing was applied.
+	ErrExpired error = code("EXPIRED")
+	// ErrNoRights: this region's share of a counter with bounds does not suffice.
+	ErrNoRights error = code("NORIGHTS")
+	// ErrWrongType: the key holds something else.
 	ErrWrongType error = code("WRONGTYPE")
 	// ErrOverflow: the counter would leave the range of int64.
 	ErrOverflow error = code("OVERFLOW")
+	// ErrSketch: the count-min sketch does not exist, or cannot count that.
+	ErrSketch error = code("CMS:")
+	// ErrCrossSlot: in a cluster the keys of one operation must be in one slot.
+	ErrCrossSlot error = code("CROSSSLOT")
+	// ErrNoAuth, ErrWrongPass and ErrNoPerm: the server does not know or does not permit the user.
+	ErrNoAuth    error = code("NOAUTH")
+	ErrWrongPass error = code("WRONGPASS")
+	ErrNoPerm    error = code("NOPERM")
+
 	// ErrMisconf: the server refuses writes, since its disk is full or has failed.
 	ErrMisconf error = code("MISCONF")
 	// ErrLoading: the server starts.
 	ErrLoading error = code("LOADING")
 	// ErrOutOfMemory: a memory cap of the server or the table is reached.
 	ErrOutOfMemory error = code("OOM")
+	// ErrMaxClients: the server has as many clients as it may.
+	ErrMaxClients error = code("MAXCLIENTS")
 	// ErrMoved: the node does not lead the key's shard, and its redirects led nowhere.
 	ErrMoved error = code("MOVED")
+	// ErrClusterDown and ErrMasterDown: the key's shard has no leader, or this replica has lost it.
+	ErrClusterDown error = code("CLUSTERDOWN")
+	ErrMasterDown  error = code("MASTERDOWN")
+	// ErrReadOnly: this region was removed or restored from a backup.
+	ErrReadOnly error = code("READONLY")
 	// ErrTryAgain: the shard lost its leader before it knew the outcome.
 	ErrTryAgain error = code("TRYAGAIN")
 )
+
+// certain are the answers that say of every try, also of one that is still under way, that it is
+// without effect.
+var certain = []error{ErrMismatch, ErrEnded, ErrExpired, ErrArgument}
 
 // code is the first word of a server's answer.
 type code string
@@ -163,7 +197,7 @@ func judge(err error) verdict {
 		switch a.code() {
 		case "MISCONF":
 			return verdict{again: true, unknown: !strings.Contains(string(a), "nothing was applied")}
-		case "TRYAGAIN":
+		case "TRYAGAIN", "UNKNOWN":
 			return verdict{again: true, unknown: true}
 		case "MOVED", "ASK", "CLUSTERDOWN", "MASTERDOWN", "READONLY":
 			return verdict{again: true, lost: true}
@@ -176,6 +210,8 @@ func judge(err error) verdict {
 	switch {
 	case errors.Is(err, redis.ErrClosed):
 		return verdict{}
+	case errors.Is(err, errUnexpected):
+		return verdict{unknown: true}
 	case errors.Is(err, redis.ErrPoolTimeout):
 		return verdict{again: true}
 	case errors.As(err, &network) && network.Op == "dial": // nothing was sent
@@ -185,21 +221,21 @@ func judge(err error) verdict {
 }
 
 // failure describes an operation that ended in err. Unknown is the error of the first of our
-// tries that may have been applied, if there is one; fresh says that nobody can have sent the
-// operation before.
-func failure(op Op, fresh bool, unknown, err error) *Error {
+// tries that may have been applied, if there is one.
+func failure(o call, unknown, err error) *Error {
 	e := &Error{Err: err}
 	var already *Error
 	if errors.As(err, &already) { // of learn
 		*e = *already
 	}
-	e.Op, e.Outcome = op, Unknown
+	e.Op, e.does, e.Outcome = o.op, o.does, Unknown
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}
 	// Of an operation that may have been sent before, a refusal says only that this server has not
 	// applied it so far. Another region may have, and an earlier try may still be on its way.
-	if unknown == nil && fresh || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
+	is := func(code error) bool { return errors.Is(e, code) }
+	if unknown == nil && o.fresh || slices.ContainsFunc(certain, is) {
 		e.Outcome = NotApplied
 	}
 	return e

@@ -46,6 +46,9 @@ func TestJudge(t *testing.T) {
 		{redis.ErrPoolTimeout, passes},
 		{answered("MISCONF commit failed: outcome unknown"), unknown},
 		{answered("TRYAGAIN the leader was lost"), unknown},
+		{answered("UNKNOWN the leader was lost"), unknown},
+		{answered("BOUND key"), verdict{}},
+		{fmt.Errorf("%w: 7", errUnexpected), verdict{unknown: true}},
 		{answered("MOVED 1 127.0.0.1:7000"), lost},
 		{answered("CLUSTERDOWN no leader"), lost},
 		{fmt.Errorf("in a pool: %w", dial), lost},
@@ -79,6 +82,11 @@ func TestOutcome(t *testing.T) {
 		{false, false, answered("WRONGTYPE x"), Unknown},
 		{true, true, overflow, Unknown}, // an earlier try may still arrive
 		{false, true, mismatch, NotApplied},
+		{false, true, answered("ENDED hold was cancelled"), NotApplied},
+		{false, true, answered("EXPIRED hold ended at 1700000000000"), NotApplied},
+		{false, false, answered("BOUND key"), Unknown}, // an earlier try may still arrive
+		{true, false, answered("BOUND key"), NotApplied},
+		{false, false, answered("NOHOLD no hold"), Unknown}, // it may be forgotten
 		{true, false, dial, NotApplied},
 		{false, false, dial, Unknown}, // another process may have sent it
 		{true, true, dial, Unknown},
@@ -94,7 +102,9 @@ func TestOutcome(t *testing.T) {
 		if c.unknown {
 			earlier = io.EOF
 		}
-		err := failure(Op{Key: "k", ID: "id", Delta: 1}, c.fresh, earlier, c.err)
+		o := addition(Op{Key: "k", ID: "id", Delta: 1})
+		o.fresh = c.fresh
+		err := failure(o, earlier, c.err)
 		if told := strings.Contains(err.Error(), "EOF"); told != (c.unknown && c.want == Unknown) {
 			t.Errorf("what an earlier try ended in: %v", err)
 		}
@@ -105,7 +115,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%v does not hold its cause", err)
 		}
 	}
-	err := error(failure(Op{}, true, nil, stale))
+	err := error(failure(call{fresh: true}, nil, stale))
 	if !errors.Is(err, ErrStale) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrFuture) {
 		t.Errorf("%v is not known by its code", err)
 	}

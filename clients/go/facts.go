@@ -68,13 +68,14 @@ func find(tables []table, key string) *table {
 	return &tables[i]
 }
 
-// learn returns the server's time and the WINDOW of an operation's table. It asks the
-// server if it must, until the deadline. Its errors are *Error.
-func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Time, time.Duration, error) {
-	now, window, refresh := c.facts.get(op.Key)
+// learn returns the server's time and the WINDOW of the table of one of an operation's keys. It
+// asks the server if it must, until the deadline. Its errors are *Error.
+func (c *Client) learn(ctx context.Context, o call, key string, deadline time.Time) (time.Time,
+	time.Duration, error) {
+	now, window, refresh := c.facts.get(key)
 	if refresh {
 		go func() {
-			c.ask(context.WithoutCancel(ctx), op.Key, true) // if this fails, what we know still holds
+			c.ask(context.WithoutCancel(ctx), key, true) // if this fails, what we know still holds
 			c.facts.mu.Lock()
 			c.facts.refreshing = false
 			c.facts.mu.Unlock()
@@ -85,9 +86,9 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 	}
 	trail := trail{begun: time.Now()}
 	for {
-		err := c.ask(ctx, op.Key, false)
+		err := c.ask(ctx, key, false)
 		if err == nil {
-			now, window, _ = c.facts.get(op.Key)
+			now, window, _ = c.facts.get(key)
 			return now, window, nil
 		}
 		v := judge(err)
@@ -96,7 +97,8 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 		}
 		trail.note(err)
 		if !v.again || !c.pause(ctx, trail.tries, deadline) {
-			e := c.completed(failure(op, true, nil, err), &trail) // nothing was sent
+			o.fresh = true // nothing was sent
+			e := c.completed(failure(o, nil, err), &trail)
 			if v.again {
 				e.context = ctx.Err()
 			}

@@ -1,7 +1,6 @@
 package fbfkv
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Op is one operation: it counts once, however often and by whomever it is sent. As text,
@@ -77,15 +74,6 @@ func escape(s string) string {
 		}
 	}
 	return b.String()
-}
-
-// command returns the command that sends the operation.
-func (op Op) command(ctx context.Context) request {
-	args := []any{"CINCRBY", op.Key, op.ID, op.Delta}
-	if op.At != 0 {
-		args = append(args, "AT", op.At)
-	}
-	return request{redis.NewCmd(ctx, args...)}
 }
 
 // newUUID returns a UUIDv7 (RFC 9562): 48 bits of milliseconds, then random bits.

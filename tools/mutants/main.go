@@ -89,7 +89,7 @@ func productRoot() string {
 	return strings.TrimSpace(string(out))
 }
 
-// walk calls f for what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page.
+// walk calls f for what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page, scripts.
 func walk(root string, f func(rel string)) {
 	process.Check(fs.WalkDir(os.DirFS(root), ".", func(rel string, d fs.DirEntry, err error) error {
 		process.Check(err)
@@ -101,7 +101,7 @@ func walk(root string, f func(rel string)) {
 			return nil
 		}
 		switch filepath.Ext(rel) {
-		case ".go", ".mod", ".sum", ".s", ".html", ".css", ".js":
+		case ".go", ".mod", ".sum", ".s", ".html", ".css", ".js", ".jsonl":
 			f(rel)
 		default:
 			if strings.Contains(rel, "testdata") {

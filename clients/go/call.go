@@ -1,0 +1,110 @@
+package fbfkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// call is one operation while it is sent.
+type call struct {
+	op     Op                // of other operations than additions with the first key and amount
+	more   []string          // all keys, if there may be several
+	does   string            // for errors: what it does to the key
+	args   func(op Op) []any // the command
+	answer int               // how many integers the answer has
+	named  bool              // the opid is the caller's, even if it is empty
+	fresh  bool              // the package made the opid just now, so nobody else can have sent it
+	reads  bool              // it changes nothing
+}
+
+// key returns one of the keys.
+func (o *call) key(i int) string {
+	if i < len(o.more) {
+		return o.more[i]
+	}
+	return o.op.Key
+}
+
+// addition returns the call that an Op is.
+func addition(op Op) call {
+	return call{op: op, does: fmt.Sprintf("add %d to", op.Delta), answer: 2, args: func(op Op) []any {
+		return timed(op, "CINCRBY", op.Key, op.ID, op.Delta, "WITHSTATUS")
+	}}
+}
+
+// timed returns a command with the operation's time, if that is known.
+func timed(op Op, words ...any) []any {
+	if op.At != 0 {
+		words = append(words, "AT", op.At)
+	}
+	return words
+}
+
+// command returns the command that sends the operation.
+func (o *call) command(ctx context.Context) request {
+	command := request{redis.NewCmd(ctx, o.args(o.op)...)}
+	if o.more != nil {
+		command.SetFirstKeyPos(3) // of CMINCRBY
+	}
+	return command
+}
+
+// request is a command that go-redis does not retry by itself: an error after hidden
+// tries would not say what became of them.
+type request struct{ *redis.Cmd }
+
+// NoRetry implements go-redis' Cmder.
+func (request) NoRetry() bool { return true }
+
+// reply is the answer to a call.
+type reply struct {
+	ints []int64 // in the order in which they come, whatever array they are in; of null none
+	err  error
+}
+
+// read makes a reply of what go-redis returns.
+func (o *call) read(value any, err error) reply {
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return reply{err: err}
+	}
+	ints, ok := flatten(nil, value)
+	if !ok || len(ints) != o.answer && o.answer != anyAnswer {
+		return reply{err: fmt.Errorf("%w: %v", errUnexpected, value)}
+	}
+	return reply{ints: ints}
+}
+
+// errUnexpected is the error of an answer that is none to the command.
+var errUnexpected = errors.New("unexpected answer")
+
+// anyAnswer is the answer of a call whose integers may be missing.
+const anyAnswer = -1
+
+// flatten appends the integers of an answer to ints.
+func flatten(ints []int64, value any) ([]int64, bool) {
+	switch value := value.(type) {
+	case nil:
+		return ints, true
+	case int64:
+		return append(ints, value), true
+	case bool: // as RESP3 has the answers of filters
+		if value {
+			return append(ints, 1), true
+		}
+		return append(ints, 0), true
+	case string:
+		n, err := strconv.ParseInt(value, 10, 64)
+		return append(ints, n), err == nil
+	case []any:
+		ok := true
+		for i := 0; i < len(value) && ok; i++ {
+			ints, ok = flatten(ints, value[i])
+		}
+		return ints, ok
+	}
+	return ints, false
+}

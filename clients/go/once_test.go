@@ -1,0 +1,59 @@
+package fbfkv
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// TestOptions: what an operation does not have is refused before anything is sent, since the server may take
+// it for something else, such as an item.
+func TestOptions(t *testing.T) {
+	ctx := context.Background()
+	c := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), Options{RetryFor: time.Nanosecond})
+	for name, do := range map[string]func() error{
+		"bloom": func() error { _, err := c.BloomAdd(ctx, "k", []string{"x"}, Min(0)); return err },
+		"limit": func() error { _, err := c.Limit(ctx, "k", 1, At(time.Now())); return err },
+		"many":  func() error { _, err := c.AddMany(ctx, []Delta{{"k", 1}}, ExpireIn(time.Hour)); return err },
+		"none":  func() error { _, err := c.AddMany(ctx, nil); return err },
+		"items": func() error { _, err := c.BloomAdd(ctx, "k", nil); return err },
+	} {
+		err := do()
+		var e *Error
+		if !errors.As(err, &e) || !errors.Is(err, ErrArgument) || e.Outcome != NotApplied || e.Tries != 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.AddWith(ctx, "k", 1, ID("x"), Min(0), Max(9), ExpireIn(time.Hour), IfNone()); err == nil ||
+		errors.Is(err, ErrArgument) {
+		t.Errorf("of an addition that has them: %v", err)
+	}
+}
+
+// TestRead: an answer is the integers in it, whatever RESP has them in, or not the command's.
+func TestRead(t *testing.T) {
+	many, drain := call{answer: 3}, call{answer: anyAnswer}
+	for _, c := range []struct {
+		call  call
+		value any
+		err   error
+		want  int // integers, or -1
+	}{
+		{many, []any{[]any{int64(5), int64(-5)}, int64(1)}, nil, 3},
+		{many, []any{[]any{true, false}, int64(0)}, nil, 3},
+		{many, []any{[]any{int64(5)}, int64(1)}, nil, -1},
+		{many, "OK", nil, -1},
+		{many, nil, answered("BOUND x"), -1},
+		{drain, "30", nil, 1},
+		{drain, nil, redis.Nil, 0},
+		{drain, "1.50", nil, -1},
+	} {
+		r := c.call.read(c.value, c.err)
+		if (r.err != nil) != (c.want < 0) || c.want >= 0 && len(r.ints) != c.want {
+			t.Errorf("%v, %v: %+v", c.value, c.err, r)
+		}
+	}
+}
