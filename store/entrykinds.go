@@ -81,13 +81,14 @@ type kindRow struct {
 type traits uint8
 
 const (
-	hasTable  traits = 1 << iota // the entry names a table
-	hasOpid                      // … and an opid
-	isPlain                      // redo of the next entry may look up its key before this one is redone
-	jumps                        // the next entry follows the sequence value
-	noSaving                     // nobody may be saving the partition during redo
-	moves                        // the partition comes from another shard, or goes there
-	ofRegions                    // only members of regions log it
+	hasTable   traits = 1 << iota // the entry names a table
+	hasOpid                       // … and an opid
+	isPlain                       // redo of the next entry may look up its key before this one is redone
+	jumps                         // the next entry follows the sequence value
+	noSaving                      // nobody may be saving the partition during redo
+	moves                         // the partition comes from another shard, or goes there
+	ofRegions                     // only members of regions log it
+	changesAll                    // any key may answer something else
 )
 
 // keyUse says what redo has to find of the key of an entry.
@@ -249,13 +250,13 @@ func tableKinds() map[entryKind]kindRow {
 		entryCatalog: {
 			name: "catalog", meaning: "the tables, whole",
 			fields: []entryField{fieldBytes.as("catalogue bytes")},
-			redo:   (*machine).redoCatalog,
+			traits: changesAll, redo: (*machine).redoCatalog,
 		},
 		entryFlush: {
 			name: "flush", meaning: "FLUSHALL, or, before an entry 24, its era begins; the time is the " +
 				"tables' forgotten-before",
 			fields: []entryField{fieldValue.as("wall time v")},
-			traits: noSaving, redo: (*machine).redoFlush,
+			traits: noSaving | changesAll, redo: (*machine).redoFlush,
 		},
 	}
 }
@@ -277,19 +278,19 @@ func partitionKinds() map[entryKind]kindRow {
 				"held under the number, as behind a hand over",
 			fields: []entryField{fieldValue.as("sequence v"), fieldBytes.as("bytes: last u, digest u, " +
 				"number u")},
-			traits: jumps | noSaving | moves, redo: (*machine).redoAdopt,
+			traits: jumps | noSaving | moves | changesAll, redo: (*machine).redoAdopt,
 		},
 		entryVacate: {
 			name: "vacate", meaning: "another shard has the partition: entry 7, and it is gone",
 			fields: []entryField{fieldValue.as("wall time v")},
-			traits: noSaving | moves, redo: (*machine).redoVacate,
+			traits: noSaving | moves | changesAll, redo: (*machine).redoVacate,
 		},
 		entryHandOver: {
 			name: "hand over", meaning: "the partition is held under the number, which is that of its " +
 				"move to another shard, and nobody is answered; " +
 				"0: it is held no longer",
 			fields: []entryField{fieldValue.as("number v")},
-			redo:   (*machine).redoHandOver,
+			traits: changesAll, redo: (*machine).redoHandOver,
 		},
 	}
 }
@@ -368,7 +369,7 @@ func regionKinds() map[entryKind]kindRow {
 			name: "regions", meaning: "the regions, whole: JSON with the field names of `RegionSet` " +
 				"(store/region.go); others are refused",
 			fields: []entryField{fieldBytes.as("regions bytes")},
-			traits: ofRegions, redo: (*machine).redoRegions,
+			traits: ofRegions | changesAll, redo: (*machine).redoRegions,
 		},
 		entryForget: {
 			name:    "forget",

@@ -130,7 +130,7 @@ func (x *execution) begin(s *Store, b *Batch) {
 		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.oplog.NewBatch()}
 	}
 	ops := b.Ops
-	x.world, x.undo = x, s.opts.RegionUndo
+	x.world, x.undo, x.source = x, s.opts.RegionUndo, b.Source
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
 	x.err, x.room, x.wrote = nil, 0, false
 	x.records, x.replica, x.flushes = 0, b.Replica, false
@@ -623,6 +623,8 @@ type Batch struct {
 	// Replica is for a batch of queries about the entries that this node of a cluster knows
 	// to be committed, whichever node leads. Reset clears it.
 	Replica bool
+	// Source is the client that the batch's changes are told to be of (TellChanges). Reset clears it.
+	Source int64
 
 	execution execution
 }
@@ -647,7 +649,7 @@ func (b *Batch) Reset() {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops, b.Atomic, b.Replica = b.Ops[:0], false, false
+	b.Ops, b.Atomic, b.Replica, b.Source = b.Ops[:0], false, false, 0
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.

@@ -108,6 +108,7 @@ func comeBack(ps []*partition) {
 func (p *partition) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.changes.all()
 	for _, c := range p.objects {
 		p.dropObject(c)
 	}

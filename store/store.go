@@ -177,6 +177,7 @@ type Store struct {
 	oplog      Log
 	partitions []*partition
 	hashes     *hashes
+	changes    changes
 	shift      uint         // slot to partition
 	procs      int          // that may work at the same time
 	wall       atomic.Int64 // the highest wall time so far (clock.go)
@@ -265,6 +266,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
 		p := newPartition(uint16(i), meta.Partitions, s.hashes, hot, &s.pool, db)
+		p.changes = &s.changes
 		if s.replica != nil {
 			p.regionIncarnation = o.RegionIncarnation
 		}

@@ -23,6 +23,7 @@ type turn struct {
 	err     error  // first failure of redo or commit: freezes the store
 	toPay   int    // take-backs that a batch of the cycle may still make
 	undo    int    // Options.RegionUndo
+	source  int64  // Batch.Source
 	lines   int64  // keeps the compiler from dropping loads made ahead
 	hits    uint64 // keys that queries found
 	misses  uint64 // … and did not

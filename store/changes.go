@@ -1,0 +1,48 @@
+package store
+
+import "sync/atomic"
+
+// changes is who is told of changed keys, if anybody is.
+type changes struct {
+	told atomic.Pointer[func(key []byte, source int64)]
+}
+
+// TellChanges makes the store tell of every entry that may change what a key answers, whoever made it:
+// a batch, with its Source, or 0 for the expiry cycle, another region or the leader of the shard. A nil
+// key stands for all keys: of FLUSHALL, a partition that comes, goes or is made anew, and of a table.
+//
+// The call comes with the partition of the key locked: a reader that decided before has the old value,
+// every later one has the new. So it must not wait, call the store or keep the key. The entry may not be
+// committed yet, and may be taken back; replies then never showed it. nil ends the calls.
+func (s *Store) TellChanges(to func(key []byte, source int64)) {
+	if to == nil {
+		s.changes.told.Store(nil)
+		return
+	}
+	s.changes.told.Store(&to)
+}
+
+// on reports whether anybody is told.
+func (c *changes) on() bool { return c != nil && c.told.Load() != nil }
+
+// entry tells of an entry.
+func (c *changes) entry(e *entry, source int64) {
+	row, to := e.kind.row(), c.told.Load()
+	switch {
+	case to == nil:
+	case row.traits&changesAll != 0:
+		(*to)(nil, 0)
+	case row.key != noKey:
+		(*to)(e.key, source)
+	}
+}
+
+// all tells of all keys.
+func (c *changes) all() {
+	if c == nil {
+		return
+	}
+	if to := c.told.Load(); to != nil {
+		(*to)(nil, 0)
+	}
+}
