@@ -300,43 +300,12 @@ func clientSub(name string, arity int, flags Flags, since, summary string, run f
 // onOff documents an argument that is ON or OFF.
 func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
 
-var errNotTracking error = refusal("ERR CLIENT CACHING can be called only when the client is in tracking " +
-	"mode with OPTIN or OPTOUT mode enabled")
-
-// Client-side caching does not exist here: counters change all the time, so
-// that a client that cached them would mostly be told to forget them. These
-// commands answer as Redis does to a client that never turned tracking on.
-
-// clientTracking is CLIENT TRACKING ON | OFF …; it can only be off.
-func clientTracking(c *Context) {
-	switch {
-	case is(c.Args[2], "OFF"):
-		c.W.Status("OK")
-	case is(c.Args[2], "ON"):
-		c.fail(refusal("ERR CLIENT TRACKING is not supported: there is no client-side caching here"))
-	default:
-		c.fail(errSyntax)
-	}
-}
-
-// clientTrackingInfo is CLIENT TRACKINGINFO.
-func clientTrackingInfo(c *Context) {
-	c.W.Map(3)
-	c.W.BulkString("flags")
-	c.W.Set(1)
-	c.W.BulkString("off")
-	c.W.BulkString("redirect")
-	c.W.Int(-1)
-	c.W.BulkString("prefixes")
-	c.W.Array(0)
-}
-
 // clientCommands are CLIENT and its subcommands.
 var clientCommands = []Command{{
 	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0",
 	Complexity: "Depends on subcommand.",
 	Summary:    "A container for commands on client connections.",
-	Subcommands: []Command{
+	Subcommands: append([]Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),
 		withTips(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
@@ -370,17 +339,5 @@ var clientCommands = []Command{{
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",
 			func(c *Context) { c.pause(time.Time{}, false) }),
 		since("5.0.0", helpFor("client", groupConnection, connectionACL...)),
-		clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.",
-			clientTracking,
-			onOff("status"), opt(with("REDIRECT", intArg("client-id"))),
-			opt(multi(with("PREFIX", strArg("prefix")))),
-			opt(word("BCAST")), opt(word("OPTIN")), opt(word("OPTOUT")), opt(word("NOLOOP"))),
-		clientSub("caching", 3, clientFlags, "6.0.0", "Refused: client-side caching is not supported.",
-			func(c *Context) { c.fail(errNotTracking) },
-			oneOf("mode", word("YES"), word("NO"))),
-		clientSub("getredir", 2, clientFlags, "6.0.0", "Returns -1: client-side caching is not supported.",
-			func(c *Context) { c.W.Int(-1) }),
-		clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Says that client-side caching is not supported.",
-			clientTrackingInfo),
-	},
+	}, trackingCommands...),
 }}

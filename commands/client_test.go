@@ -3,8 +3,13 @@ package commands
 import (
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/tracking"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // TestClientTracking: as Redis answers a client that never turned it on.
@@ -13,8 +18,12 @@ func TestClientTracking(t *testing.T) {
 	c.play([]step{
 		{"CLIENT TRACKING OFF", "+OK"},
 		{"CLIENT TRACKING x", "-ERR syntax error"},
-		{"CLIENT TRACKING ON OPTIN", "-ERR CLIENT TRACKING is not supported: there is no client-side " +
-			"caching here"},
+		{"CLIENT TRACKING ON OPTIN", "-" + errOnlyBcast.Error()},
+		{"CLIENT TRACKING ON PREFIX a", "-" + errOnlyBcast.Error()},
+		{"CLIENT TRACKING ON BCAST OPTOUT", "-ERR OPTIN and OPTOUT are not compatible with BCAST"},
+		{"CLIENT TRACKING ON BCAST REDIRECT 3", "-" + errRedirect.Error()},
+		{"CLIENT TRACKING ON BCAST REDIRECT x", "-ERR value is not an integer or out of range"},
+		{"CLIENT TRACKING ON BCAST", "-ERR CLIENT TRACKING needs RESP3: send HELLO 3 first"},
 		{"CLIENT CACHING YES", "-ERR CLIENT CACHING can be called only when the client is in tracking " +
 			"mode with OPTIN or OPTOUT mode enabled"},
 		{"CLIENT GETREDIR", ":-1"},
@@ -104,4 +113,44 @@ func TestKilledOnce(t *testing.T) {
 	if got := c.say("CLIENT LIST"); strings.Contains(got, "id=8 ") {
 		t.Error(got)
 	}
+}
+
+// TestTrackingInACluster: where other nodes may begin to answer, or a replica lacks what was committed for
+// too long, a client is told that any key may have changed.
+func TestTrackingInACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := twoShards()
+		l := newIsland(v)
+		var told, behind atomic.Int64
+		l.Behind = func() time.Duration { return time.Duration(behind.Load()) }
+		srv := &Server{Cluster: &l.Cluster, Push: func(_ *Session, b []byte) error {
+			told.Add(int64(strings.Count(string(b), string(tracking.All))))
+			return nil
+		}}
+		c := dial(t, new(store.Store), srv)
+		c.say("HELLO 3")
+		if got := c.say("CLIENT TRACKING ON BCAST"); got != "+OK" {
+			t.Fatal(got)
+		}
+		c.session.Answered()
+		expect := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := told.Swap(0) > 0; got != want {
+				t.Errorf("%s: told %v", what, got)
+			}
+		}
+		expect("nothing happens", false)
+		v.Shards[0].Leader = 1
+		l.show(v)
+		expect("another node leads", true)
+		l.show(v)
+		expect("the view changes again", true)
+		time.Sleep(time.Minute)
+		expect("time goes by", false)
+		behind.Store(int64(time.Minute))
+		time.Sleep(2 * time.Second)
+		expect("a replica is behind", true)
+		c.session.End()
+	})
 }

@@ -73,7 +73,7 @@ func (s *Server) CommandFigures() []observe.CommandFigures {
 // view gathers what INFO reports on.
 func (s *Server) view(st *store.Store, tls bool) *observe.View {
 	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version,
-		Compat: CompatVersion}
+		Compat: CompatVersion, Tracking: s.tracking.Clients()}
 	if s.Sessions != nil {
 		for _, ses := range s.Sessions() {
 			in, out := ses.QueryBuffer.Load(), ses.OutputBuffer.Load()

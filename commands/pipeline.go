@@ -200,6 +200,7 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 	if len(r.slots) == 0 {
 		return
 	}
+	r.batch.Source = p.ses.source()
 	r.Execute()
 	p.Answer(w)
 	r.Observe()

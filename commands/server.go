@@ -7,6 +7,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/commands/tracking"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -87,6 +88,8 @@ type Server struct {
 
 	// Observer counts and watches what is carried out.
 	Observer observe.Observer
+
+	tracking tracking.Hub
 
 	logins  loginGuard
 	blocked atomic.Int64 // clients that wait for a leader or for replicas

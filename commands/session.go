@@ -30,12 +30,14 @@ type Session struct {
 	// Addr and LocalAddr are the peer's and our end, as host:port.
 	Addr, LocalAddr string
 
+	srv           *Server
 	created       time.Time
 	authenticated bool // only the owner reads and writes it
 	failures      int  // to log in
 	keyRefs       []acl.KeyRef
 	reply         replyMode
 	tap           *observe.Tap        // of a client that monitors
+	tracked       *tracked            // of a client that is told of changes
 	stream        *store.BackupStream // of a client that reads a backup
 	told          *regions.Told       // of a client that is another region
 
@@ -54,6 +56,7 @@ type Session struct {
 	closing    atomic.Bool
 	noEvict    atomic.Bool
 	monitors   atomic.Bool
+	tracks     atomic.Bool
 	readonly   atomic.Bool  // READONLY: a replica may answer
 	killed     atomic.Bool  // by CLIENT KILL; its connection is about to be gone
 	multi      atomic.Int64 // commands queued by MULTI, -1 outside
@@ -63,15 +66,16 @@ type Session struct {
 	// QueryBuffer and OutputBuffer are the bytes in the connection's buffers, and SpareBuffer
 	// is the memory that these take beyond that; the server keeps them up to date if it likes.
 	QueryBuffer, OutputBuffer, SpareBuffer atomic.Int64
-	// bytes of the commands that MULTI has queued and MONITOR is to show, and of keys
-	queued, monitored, watched atomic.Int64
+	// bytes of the commands that MULTI has queued and MONITOR is to show, of watched keys, and of messages
+	queued, monitored, watched, invalid atomic.Int64
 }
 
 // Held is how much memory the client makes the server hold: buffers of requests that are not yet carried
-// out and of unread replies, and the data of MULTI, MONITOR and WATCH. Safe for concurrent use.
+// out and of unread replies, and the data of MULTI, MONITOR, WATCH and
+// CLIENT TRACKING. Safe for concurrent use.
 func (s *Session) Held() int64 {
 	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load() +
-		s.monitored.Load() + s.watched.Load()
+		s.monitored.Load() + s.watched.Load() + s.invalid.Load()
 }
 
 // NoEvict reports whether the client stays connected whatever memory it holds (CLIENT NO-EVICT).
@@ -82,7 +86,7 @@ func (s *Session) NoEvict() bool { return s.noEvict.Load() }
 // is the user default, and authenticated at once if that one needs no password;
 // a password set later leaves it so, as in Redis.
 func NewSession(id int64, addr, localAddr string, srv *Server) *Session {
-	s := &Session{ID: id, Addr: addr, LocalAddr: localAddr, created: time.Now()}
+	s := &Session{ID: id, Addr: addr, LocalAddr: localAddr, created: time.Now(), srv: srv}
 	srv.prepare()
 	s.logout(srv.Users)
 	s.proto.Store(2)
@@ -170,11 +174,19 @@ func (s *Session) describe(now time.Time) string {
 		"psub=0 ssub=0 "+
 		"multi=%d qbuf=%d qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%d oll=0 omem=0 tot-mem=%d "+
 		"events=r "+
-		"cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s",
+		"cmd=%s user=%s redir=%d resp=%d lib-name=%s lib-ver=%s",
 		s.ID, s.Addr, s.LocalAddr, s.Name(),
 		int64(now.Sub(s.created)/time.Second), int64(now.Sub(s.LastActive())/time.Second), s.flagLetters(),
 		s.multi.Load(), s.QueryBuffer.Load(), s.OutputBuffer.Load(), s.Held(),
-		cmd, s.User(), s.Proto(), lib, ver)
+		cmd, s.User(), s.redirect(), s.Proto(), lib, ver)
+}
+
+// redirect is 0 for a client that is told of changes itself, and -1 for one that is told of none.
+func (s *Session) redirect() int {
+	if s.tracks.Load() {
+		return 0
+	}
+	return -1
 }
 
 // flagLetters renders the flags column of CLIENT LIST.
@@ -188,6 +200,9 @@ func (s *Session) flagLetters() string {
 	}
 	if s.Closing() {
 		b = append(b, 'c')
+	}
+	if s.tracks.Load() {
+		b = append(b, 't', 'B')
 	}
 	if s.noEvict.Load() {
 		b = append(b, 'e')
@@ -204,15 +219,17 @@ func (s *Session) flagLetters() string {
 // gone reports whether nobody waits for replies any more, as far as can be told.
 func (s *Session) gone() bool { return s.killed.Load() || s.Gone != nil && s.Gone() }
 
-// Monitors reports whether the client watches with MONITOR, so that lines are
-// pushed to it beside its replies.
-func (s *Session) Monitors() bool { return s.monitors.Load() }
+// Pushed reports whether the client is sent more than replies, by MONITOR or CLIENT TRACKING.
+func (s *Session) Pushed() bool { return s.monitors.Load() || s.tracks.Load() }
 
 // Answered tells the session that all replies so far were handed to the
 // connection. Only the connection's owner may call it.
 func (s *Session) Answered() {
 	if s.tap != nil {
 		s.tap.Ready()
+	}
+	if s.tracked != nil {
+		s.tracked.tap.Ready()
 	}
 }
 
@@ -224,6 +241,7 @@ func (s *Session) End() {
 		s.tap = nil
 		s.monitors.Store(false)
 	}
+	s.untrack()
 	s.endStream()
 }
 
@@ -333,6 +351,9 @@ func doHello(c *Context) {
 
 // setProto changes the protocol version of this and later replies.
 func (c *Context) setProto(v int) {
+	if v != 3 {
+		c.Session.untrack() // nothing can be pushed to it
+	}
 	c.Session.proto.Store(int32(v))
 	c.W.Proto = v
 }

@@ -107,6 +107,9 @@ func (w *Writer) Set(n int) {
 	}
 }
 
+// Push announces n replies that together are a message beside the replies, of RESP3 alone.
+func (w *Writer) Push(n int) { w.header('>', n) }
+
 // Bool appends a boolean; in RESP2 the integer 1 or 0.
 func (w *Writer) Bool(v bool) {
 	switch {

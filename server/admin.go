@@ -181,7 +181,7 @@ func (s *Server) shutdown(save, now bool) error {
 // push sends bytes to a client beside its replies, for MONITOR.
 func (s *Server) push(ses *commands.Session, b []byte) error {
 	s.mu.Lock()
-	var c *dedicated // as everyone who monitors
+	var c *dedicated // as every client that is pushed to
 	if found := s.conns[ses.ID]; found != nil {
 		c, _ = found.line.(*dedicated)
 	}
@@ -189,8 +189,5 @@ func (s *Server) push(ses *commands.Session, b []byte) error {
 	if c == nil {
 		return net.ErrClosed
 	}
-	n, err := c.net.Write(b)
-	c.out.Add(uint64(n))
-	c.writes.Add(1)
-	return err
+	return c.push(b)
 }

@@ -58,8 +58,7 @@ func (c *polled) gone() bool {
 	return c.last
 }
 
-// dedicate gives a connection a goroutine of its own, because a monitor is sent more
-// than replies.
+// dedicate gives a connection a goroutine of its own, because it is sent more than replies.
 func (w *worker) dedicate(c *polled) {
 	s := w.loop.server
 	w.loop.forget(c)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net"
+	"sync"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
@@ -23,6 +24,10 @@ type dedicated struct {
 
 	config        *Config // what limits are taken from
 	authenticated bool    // as of then
+
+	// writing is held from when requests are there until they are answered, and to push. So a message that
+	// a key has changed comes behind the replies that were decided before.
+	writing sync.Mutex
 }
 
 // newDedicated returns the connection of a client that was admitted.
@@ -79,14 +84,11 @@ func (c *dedicated) serve() {
 // loop serves round after round, beginning with requests already read and replies
 // not yet sent.
 func (c *dedicated) loop() error {
-	c.phase.Store(phaseWorking)
-	if err := c.round(); err != nil {
+	if err := c.work(); err != nil {
 		return err
 	}
 	for {
-		c.phase.Store(phaseReading)
 		n, err := c.reader.Fill()
-		c.phase.Store(phaseWorking)
 		if err != nil {
 			return err
 		}
@@ -95,10 +97,31 @@ func (c *dedicated) loop() error {
 		if config := c.server.config.Load(); config != c.config {
 			c.adopt(config)
 		}
-		if err := c.round(); err != nil {
+		if err := c.work(); err != nil {
 			return err
 		}
 	}
+}
+
+// work is round while nothing is pushed.
+func (c *dedicated) work() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.phase.Store(phaseWorking)
+	defer c.phase.Store(phaseReading)
+	return c.round()
+}
+
+// push sends bytes beside the replies.
+func (c *dedicated) push(b []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.phase.Store(c.server.clock.Load())
+	defer c.phase.Store(phaseReading)
+	n, err := c.net.Write(b)
+	c.out.Add(uint64(n))
+	c.writes.Add(1)
+	return err
 }
 
 // round carries out every complete request in the buffer. Requests before one

@@ -190,6 +190,7 @@ type client struct {
 	net.Conn
 	in   *bufio.Reader
 	sent time.Time // when send was last called
+	last string    // the key that it was told of last
 }
 
 // dial connects to the server.

@@ -374,7 +374,7 @@ func (w *worker) settle(c *polled) {
 		w.close(c)
 	case c.held != nil:
 		w.serveAlone(c)
-	case c.session.Monitors():
+	case c.session.Pushed():
 		w.dedicate(c)
 	case c.starved:
 		w.starved = append(w.starved, c) // the next round begins with it

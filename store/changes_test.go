@@ -128,6 +128,7 @@ func TestOthersChangesAreTold(t *testing.T) {
 
 	r := newIDStore(t, nil)
 	l = listen(r.Store)
-	must(t, r.take(r.next(told{key: "far", id: "1", region: 0, wall: r.clock.wall, now: r.clock.wall, delta: 4, result: 4})))
+	wall := r.clock.wall
+	must(t, r.take(r.next(told{key: "far", id: "1", wall: wall, now: wall, delta: 4, result: 4})))
 	l.expect(t, "another region", "far")
 }

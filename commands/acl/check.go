@@ -28,6 +28,19 @@ type KeyRef struct {
 // there is nothing to check.
 func (u *User) Everything() bool { return u.everything }
 
+// MayRead reports whether the user may read a key, with some command.
+func (u *User) MayRead(key []byte) bool {
+	if u.everything {
+		return true
+	}
+	for _, s := range u.selectors {
+		if s.allKeys || s.allowsKey(key, Read) {
+			return true
+		}
+	}
+	return false
+}
+
 // MayOnly reports whether the user may run the command of that name, with some argument if not with
 // all, and no other but those that everybody may run and those that are harmless.
 func (u *User) MayOnly(name string, harmless func(Command) bool) bool {

@@ -54,6 +54,7 @@ type View struct {
 	Store    *store.Store
 	Server   ServerFigures
 	Clients  Buffers
+	Tracking int      // clients that are told of changed keys
 	Commands []string // their names, by number
 	Version  string   // fbfkv's own
 	Compat   string   // the version of Redis that we follow
@@ -256,7 +257,7 @@ func infoClients(v *View, b *Lines) {
 	b.Add("client_memory", v.Clients.Total)
 	b.Add("maxmemory_clients", v.Server.MaxMemoryClients)
 	b.Add("blocked_clients", v.Server.BlockedClients)
-	b.Add("tracking_clients", 0)
+	b.Add("tracking_clients", v.Tracking)
 	b.zeros(strings.Fields("clients_in_timeout_table total_blocking_keys total_blocking_keys_on_nokey"))
 }
 

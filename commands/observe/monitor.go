@@ -17,12 +17,13 @@ type taps struct {
 	mu   sync.Mutex             // held to replace it
 }
 
-// Tap is one client's MONITOR: what it has yet to be sent, and the goroutine
+// Tap is what a client has yet to be sent beside its replies, such as MONITOR's lines, and the goroutine
 // that sends it, so that whoever feeds it never waits.
 type Tap struct {
 	o        *Observer
 	push     func([]byte) error
 	drop     func()
+	instead  []byte // takes the place of all that waits if that is too much; nil: drop is called
 	held     *atomic.Int64
 	ready    chan struct{} // closed once MONITOR was answered
 	answered bool          // it is; only the client's owner looks
@@ -53,12 +54,31 @@ func (t *taps) change(edit func([]*Tap) []*Tap) {
 // drop disconnects it. held has the memory that waits for it. No line is pushed before Ready is
 // called.
 func (o *Observer) Watch(push func([]byte) error, drop func(), held *atomic.Int64) *Tap {
-	t := &Tap{o: o, push: push, drop: drop, held: held, ready: make(chan struct{}),
-		wake: make(chan struct{}, 1)}
+	t := o.newTap(push, held)
+	t.drop = drop
 	o.taps.change(func(list []*Tap) []*Tap { return append(list, t) })
 	go t.run()
 	return t
 }
+
+// NewTap returns a Tap that only Send feeds. While more than maxTapWaiting bytes wait, instead takes
+// their place. The other arguments are Watch's.
+func (o *Observer) NewTap(push func([]byte) error, instead []byte, held *atomic.Int64) *Tap {
+	t := o.newTap(push, held)
+	t.instead = instead
+	go t.run()
+	return t
+}
+
+// maxTapWaiting bounds the bytes that wait for a client for which something else can take their place.
+const maxTapWaiting = 1 << 20
+
+func (o *Observer) newTap(push func([]byte) error, held *atomic.Int64) *Tap {
+	return &Tap{o: o, push: push, held: held, ready: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// Send leaves a message for the client. It does not wait.
+func (t *Tap) Send(message []byte) { t.add(message) }
 
 // Watched reports whether anyone watches.
 func (o *Observer) Watched() bool { return o.taps.list.Load() != nil }
@@ -125,10 +145,14 @@ func (t *Tap) add(line []byte) {
 	if t.closed {
 		return
 	}
-	if limit := t.o.tuned().OutputLimit; limit > 0 && len(t.buf)+len(line) > limit {
+	limit := t.o.tuned().OutputLimit
+	switch {
+	case t.instead != nil && len(t.buf)+len(line) > maxTapWaiting:
+		t.buf = append(t.buf[:0], t.instead...)
+	case t.instead == nil && limit > 0 && len(t.buf)+len(line) > limit:
 		t.closed, t.buf = true, nil
 		go t.drop() // it may want the locks of whoever feeds
-	} else {
+	default:
 		t.buf = append(t.buf, line...)
 	}
 	t.note()

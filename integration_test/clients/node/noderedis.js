@@ -1,7 +1,7 @@
 // node-redis against fbfkv: see clients_test.go for what the steps are for.
 //
 //   node noderedis.js host:port[,host:port…] 2|3 prefix
-import { createClient, createCluster, ErrorReply, RESP_TYPES } from 'redis';
+import { BasicClientSideCache, createClient, createCluster, ErrorReply, RESP_TYPES } from 'redis';
 import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
@@ -83,6 +83,24 @@ if (!isCluster) {
   await client.cms.merge('x', [{ name: 'x', weight: 1 }, { name: 'y', weight: 10 }]);
   assert.deepEqual(await client.cms.query('x', ['a', 'b', 'c']), [22, 33, 0]);
   assert.deepEqual({ ...(await client.cms.info('x')) }, { width: 200, depth: 7, count: 55 });
+}
+
+// A cache in the client needs RESP3, and BCAST with the prefixes of the keys that are cached.
+class Cache extends BasicClientSideCache {
+  trackingOn() { return ['CLIENT', 'TRACKING', 'ON', 'BCAST', 'PREFIX', `${prefix}cached`]; }
+}
+if (!isCluster && protocol === '3') {
+  const cache = new Cache();
+  const reader = await createClient({ url: urls[0], RESP: 3, clientSideCache: cache }).on('error', () => {}).connect();
+  for (let n = 1; n <= 3; n++) {
+    assert.equal(await send(`${prefix}cached`, ['CINCRBY', `${prefix}cached`, `op-${n}`, '1']), n);
+    // The message may be on its way. Then the value comes from the client's memory.
+    while (await reader.get(`${prefix}cached`) !== `${n}`) await sleep(1);
+    const { hitCount } = cache.stats();
+    assert.equal(await reader.get(`${prefix}cached`), `${n}`);
+    assert.equal(cache.stats().hitCount, hitCount + 1);
+  }
+  reader.destroy();
 }
 
 let running = true;

@@ -25,8 +25,9 @@ func main() {
 		InitAddress: strings.Split(os.Args[1], ","), // rueidis finds out whether it is a cluster
 		AlwaysRESP2: os.Args[2] == "2",
 		ClientName:  "rueidis",
-		// Client-side caching needs CLIENT TRACKING, which fbfkv does not have.
-		DisableCache: true,
+		// Client-side caching needs RESP3, and BCAST with the prefixes of the keys that are cached.
+		DisableCache:          os.Args[2] == "2",
+		ClientTrackingOptions: []string{"BCAST", "PREFIX", os.Args[3] + "cached"},
 		// A server that is silent is given up after that.
 		ConnWriteTimeout: 2 * time.Second,
 	})
@@ -129,9 +130,36 @@ func check(ctx context.Context, client rueidis.Client, protocol, prefix string) 
 		!strings.HasPrefix(err.Error(), "MISMATCH") {
 		return fmt.Errorf("an opid was used for another delta: %v", err)
 	}
+	if protocol == "3" {
+		if err := cache(ctx, client, prefix+"cached"); err != nil {
+			return err
+		}
+	}
 	added, err := do(ctx, client, "FBF.ADD", prefix+"filter", "item").AsBool()
 	if err != nil || !added {
 		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
+	}
+	return nil
+}
+
+// cache reads a counter from the client's own memory until the server says that it has changed.
+func cache(ctx context.Context, client rueidis.Client, key string) error {
+	get := func() rueidis.RedisResult {
+		return client.DoCache(ctx, client.B().Get().Key(key).Cache(), time.Hour)
+	}
+	for n := int64(1); n <= 3; n++ {
+		if value, err := do(ctx, client, "CINCRBY", key, fmt.Sprint("op-", n), "1").AsInt64(); value != n {
+			return fmt.Errorf("increment %d: %d, %w", n, value, err)
+		}
+		for hit := false; !hit; {
+			reply := get()
+			value, err := reply.AsInt64()
+			if err != nil && !rueidis.IsRedisNil(err) {
+				return fmt.Errorf("read through the cache: %w", err)
+			}
+			hit = value == n && reply.IsCacheHit()
+			time.Sleep(time.Millisecond) // the message may be on its way
+		}
 	}
 	return nil
 }
