@@ -55,7 +55,7 @@ func (p *Pipeline) Add(args [][]byte) bool {
 		return true
 	}
 	if len(r.slots) == 0 {
-		r.tapped = p.srv.Observer.Watched()
+		r.tapped, r.hot.search = p.srv.Observer.Watched(), p.srv.hotkeys.Going()
 		if p.srv.Cluster != nil {
 			r.look()
 		}
@@ -236,7 +236,7 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 		s.kind, s.args = slotRun, args
 		return
 	}
-	if c.Audit != nil {
+	if c.Audit != nil || r.hot.search != nil {
 		s.args = args
 	}
 	r.req.Args, r.req.Style = args, 0
@@ -272,6 +272,10 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	p.srv.Observer.Stats.Round(took)
 	p.srv.Observer.Stats.Ran(c.index, 1, took, took)
 	p.round.looked(nil, start, took)
+	if h := &p.round.hot; h.search != nil {
+		h.note(c, args, took, w.Len()-before)
+		h.tell()
+	}
 }
 
 // Answer writes the replies of the pipeline's requests in an executed round, in
@@ -280,10 +284,17 @@ func (p *Pipeline) Answer(w *resp.Writer) {
 	if p.n == 0 {
 		return
 	}
-	slots := p.round.slots[p.first : p.first+p.n]
+	slots, hot := p.round.slots[p.first:p.first+p.n], &p.round.hot
 	for i := 0; i < len(slots); i++ {
+		before := w.Len()
 		p.answer(p.first+i, w)
+		if hot.search != nil {
+			hot.noteSlot(&slots[i], w.Len()-before)
+		}
 		i += p.round.passOver(p.first + i)
+	}
+	if hot.search != nil {
+		hot.tell()
 	}
 	p.ses.touch(slots[len(slots)-1].cmd, p.round.start)
 }

@@ -119,8 +119,7 @@ var refusedCommands = slices.Concat(
 	refusedAll(newerReason, `
 		read string fast: digest
 		write string fast: delex
-		write string slow: msetex
-		admin slow dangerous: hotkeys hotkeys|get hotkeys|help hotkeys|reset hotkeys|start hotkeys|stop`),
+		write string slow: msetex`),
 	refusedAll(moduleReason, `admin slow dangerous: module|load module|loadex module|unload`),
 	refusedAll(debugReason, `admin slow dangerous: debug/-2`),
 	refusedAll(figuresReason, `

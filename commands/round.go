@@ -46,6 +46,7 @@ type Round struct {
 	last   lastCommand
 	head   batchHead // of the batch, for the slow log
 	tapped bool      // someone monitors this round
+	hot    hotRound
 
 	view  *ClusterView // by which the round's requests are routed; nil: there is no cluster
 	is    standing     // of this node in it
@@ -158,7 +159,11 @@ func (r *Round) Execute() {
 	// A reply that panics costs its own connection: nothing is undone any more.
 	r.undo.ops, r.undo.slots = len(r.batch.Ops), len(r.slots)
 	r.start = time.Now()
-	if len(r.batch.Ops) > 0 {
+	switch {
+	case len(r.batch.Ops) == 0:
+	case r.hot.search != nil:
+		r.measure()
+	default:
 		r.execute(&r.batch)
 	}
 	for i := 0; i < len(r.slots); i++ {

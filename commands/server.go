@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/commands/hotkeys"
 	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/commands/tracking"
 	"github.com/fbfkv/fbfkv/regions"
@@ -90,6 +91,7 @@ type Server struct {
 	Observer observe.Observer
 
 	tracking tracking.Hub
+	hotkeys  hotkeys.Hub
 
 	logins  loginGuard
 	blocked atomic.Int64 // clients that wait for a leader or for replicas

@@ -37,7 +37,8 @@ var Commands = newTable(slices.Concat([][]Command{
 	aclCommands, // users and what they may do
 	configCommands,
 	serverCommands,
-	observeCommands,    // SLOWLOG, LATENCY, MONITOR
+	observeCommands, // SLOWLOG, LATENCY, MONITOR
+	hotkeysCommands,
 	standaloneCommands, // REPLICAOF, MODULE
 	clusterCommands,
 	regionCommands,

@@ -18,13 +18,15 @@ const module = "github.com/fbfkv/fbfkv/"
 var mayImport = map[string]string{
 	"server": "commands commands/acl commands/observe regions store server/rawio resp " +
 		"server/peercert server/tlstest",
-	"server/peercert":   "",
-	"server/tlstest":    "",
-	"server/rawio":      "",
-	"resp":              "",
-	"commands":          "commands/acl commands/glob commands/observe commands/tracking regions store resp",
+	"server/peercert": "",
+	"server/tlstest":  "",
+	"server/rawio":    "",
+	"resp":            "",
+	"commands": "commands/acl commands/glob commands/hotkeys commands/observe commands/tracking " +
+		"regions store resp",
 	"commands/observe":  "commands/acl store resp",
 	"commands/tracking": "resp",
+	"commands/hotkeys":  "",
 	"commands/acl":      "commands/glob",
 	"commands/glob":     "",
 	"store": "fbf fbf/paper persistence persistence/crashtest persistence/disk " +

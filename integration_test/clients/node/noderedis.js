@@ -103,6 +103,15 @@ if (!isCluster && protocol === '3') {
   reader.destroy();
 }
 
+if (!isCluster && protocol === '2') {
+  await client.hotkeysStart({ METRICS: { count: 2, CPU: true, NET: true }, COUNT: 3 });
+  await Promise.all(keys.map((_, i) => send(keys[i % 2], ['GET', keys[i % 2]])));
+  await client.hotkeysStop();
+  const hot = await client.hotkeysGet();
+  assert.deepEqual(hot.byNetBytes.map(({ key }) => key), keys.slice(0, 2));
+  assert.deepEqual([hot.trackingActive, hot.selectedSlots], [0, [{ start: 0, end: 16383 }]]);
+}
+
 let running = true;
 process.stdin.on('end', () => { running = false; }).resume();
 console.log('ready');
