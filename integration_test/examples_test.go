@@ -21,7 +21,7 @@ func TestExamples(t *testing.T) {
 		command func(t *testing.T) []string
 		options func(address string, n int) []string
 	}{
-		"Go": {buildGoClient("example"), func(address string, n int) []string {
+		"Go": {buildGoClient("../clients/go", "example"), func(address string, n int) []string {
 			return []string{"-addr", address, "-key", "page:home", "-n", strconv.Itoa(n)}
 		}},
 		"Node": {installedNodeExample, func(address string, n int) []string {

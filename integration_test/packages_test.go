@@ -30,7 +30,7 @@ var packageDrivers = []struct {
 	name    string
 	command func(t *testing.T) []string
 }{
-	{"go-redis", buildGoClient("internal/driver")},
+	{"go-redis", buildGoClient("../clients/go", "internal/driver")},
 	{"node-redis", withArgs(nodeScript("driver.js"), "node-redis")},
 	{"ioredis", withArgs(nodeScript("driver.js"), "ioredis")},
 	{"redis-py", withArgs(pythonScript("clients/python/driver.py"), "sync")},
@@ -538,11 +538,11 @@ func packageCluster(t *testing.T, command []string) {
 	s.dial().want(`"12"`, "GET", "page:home")
 }
 
-// buildGoClient builds a program of the Go package, which is a module of its own.
-func buildGoClient(program string) func(t *testing.T) []string {
+// buildGoClient builds a program of a module of the Go package.
+func buildGoClient(module, program string) func(t *testing.T) []string {
 	return func(t *testing.T) []string {
 		binary := filepath.Join(t.TempDir(), "program")
-		args := []string{"build", "-C", "../clients/go", "-o", binary}
+		args := []string{"build", "-C", module, "-o", binary}
 		if raced.On {
 			args = append(args, "-race")
 		}
