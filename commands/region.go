@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -183,14 +184,9 @@ func regionLeave(c *Context, n *regions.Node) error {
 // regionVerify is REGION VERIFY.
 func regionVerify(c *Context, n *regions.Node) error {
 	ctx, cancel := context.WithCancel(context.Background())
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		c.watchFor(ctx, cancel)
-	}()
-	all, err := n.Verify(ctx)
-	cancel()
-	<-watched // the session is the connection's again
+	var all []regions.Difference
+	var err error
+	c.watched(ctx, cancel, func() { all, err = n.Verify(ctx) })
 	if err != nil {
 		return err
 	}
@@ -199,6 +195,62 @@ func regionVerify(c *Context, n *regions.Node) error {
 		c.W.Bulk(b)
 	}
 	return err
+}
+
+// keySlot is the slot of the key behind n arguments; of all keys, if there is none.
+func (c *Context) keySlot(n int) (slot int, err error) {
+	switch len(c.Args) - n {
+	case 0:
+		return regions.AnySlot, nil
+	case 1:
+		return int(store.Slot(c.Args[n])), nil
+	}
+	return 0, errSyntax
+}
+
+// regionToken is REGION TOKEN [key].
+func regionToken(c *Context, n *regions.Node) error {
+	slot, err := c.keySlot(2)
+	if err != nil {
+		return err
+	}
+	token, err := n.Token(slot)
+	if err == nil {
+		c.W.BulkString(token)
+	}
+	return err
+}
+
+// regionWait is REGION WAIT token timeout [key].
+func regionWait(c *Context, n *regions.Node) error {
+	slot, err := c.keySlot(4)
+	if err != nil {
+		return err
+	}
+	ms, err := parseTimeout(c.Args[3])
+	if err != nil {
+		return err
+	}
+	if ms == 0 {
+		ms = math.MaxInt64
+	}
+	longest := time.Duration(min(ms, int64(maxWait/time.Millisecond))) * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	c.Server.blocked.Add(1)
+	defer c.Server.blocked.Add(-1)
+	has := false
+	c.watched(ctx, cancel, func() { has, err = n.Await(ctx, string(c.Args[2]), slot) })
+	if err == nil {
+		c.W.Int(bit(has))
+	}
+	return err
+}
+
+// forClients makes a subcommand of REGION one that clients use, about a key or about all keys.
+func forClients(c Command, key int) Command {
+	c.Flags = ReadOnly | NoScript | NoMulti | NoAsyncLoading
+	c.Keys = KeySpec{First: key, Last: key, Step: 1, Flags: keyLook}
+	return withTips(c, changingTip...)
 }
 
 // regionCommands look after regions.
@@ -241,6 +293,12 @@ var regionCommands = []Command{{
 			strArg("name"))),
 		withTips(regionSub("verify", 2, "Compares this region with each other region, waits for all of "+
 			"them, and returns the slots that differ, as JSON.", regionVerify), changingTip...),
+		forClients(regionSub("token", -2, "Returns what this region has applied so far, to a key's partition or "+
+			"to all, for REGION WAIT in another region. In a cluster it needs the key.",
+			regionToken, opt(keyArg())), 2),
+		forClients(regionSub("wait", -4, "Waits until this region has taken what a token names, of a key's "+
+			"partition or of all, or until the timeout. Returns 1 if it has, else 0. A timeout of 0 waits "+
+			"without a limit.", regionWait, strArg("token"), intArg("timeout"), opt(keyArg())), 4),
 		helpFor("region", groupRegions),
 	},
 }}

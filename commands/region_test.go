@@ -71,6 +71,7 @@ func TestRegion(t *testing.T) {
 	first.play([]step{
 		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)},
 		{"REGION LEAVE yes", "-" + string(noRegion)},
+		{"REGION TOKEN", "-" + string(noRegion)}, {"REGION WAIT x 0", "-" + string(noRegion)},
 		{"REGION ADMIT {}",
 			`-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
 		{"REGION CREATE eu", "-ERR the address at which others reach this region is missing: HOST:PORT"},
@@ -88,7 +89,14 @@ func TestRegion(t *testing.T) {
 	if got := said(t, first.send("REGION MEMBERS")); got != created {
 		t.Errorf("the members are %s, and were created as %s", got, created)
 	}
+	token := said(t, first.send("REGION TOKEN k"))
 	first.play([]step{
+		{"REGION WAIT " + token + " 0 k", ":1"}, {"REGION WAIT " + token + " 1000 k", ":1"},
+		{"REGION WAIT " + token + " 0 k k", "-" + errSyntax.Error()},
+		{"REGION WAIT " + token + " -1 k", "-ERR timeout is negative"},
+		{"REGION WAIT " + token + " x", "-ERR timeout is not an integer or out of range"},
+		{"REGION WAIT " + token[1:] + " 0", "-ERR this is not a token of REGION TOKEN"},
+		{"REGION TOKEN k k", "-" + errSyntax.Error()},
 		{"REGION CREATE us 127.0.0.1:1", "-ERR this server is the region eu already"},
 		{"REGION PAUSE eu", "-ERR this is the region eu itself"},
 		{"REGION RESUME us", `-ERR there is no region "us"`}, {"REGION ADMIT [", "-" + string(badRegionJSON)},

@@ -26,15 +26,6 @@ func doRegionPull(c *Context) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		c.watchFor(ctx, cancel)
-	}()
-	defer func() {
-		cancel()
-		<-watched // the session is the connection's again
-	}()
 	// The answer has RESP2's types whatever the connection speaks. Its bound is the one that
 	// was asked for, with a section of the op log: were it client-output-buffer-limit, a section
 	// larger than that could never be read.
@@ -44,7 +35,20 @@ func doRegionPull(c *Context) {
 	if c.Session.told == nil {
 		c.Session.told = new(regions.Told)
 	}
-	c.Server.Regions.Pull(ctx, c.Session.told, c.Args[1:], c.W)
+	c.watched(ctx, cancel, func() { c.Server.Regions.Pull(ctx, c.Session.told, c.Args[1:], c.W) })
+}
+
+// watched calls do, whose context is canceled when nobody waits for the reply any more or the server stops.
+// Meanwhile only do uses the connection.
+func (c *Context) watched(ctx context.Context, cancel func(), do func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.watchFor(ctx, cancel)
+	}()
+	do()
+	cancel()
+	<-ended // the session is the connection's again
 }
 
 // watchFor calls end when nobody waits for the reply any more or the server stops, unless ctx
