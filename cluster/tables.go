@@ -24,6 +24,10 @@ const (
 	maxRefusal = 200
 )
 
+// ErrScale: one shard could take another SCALE while another one has counters of the old one.
+var ErrScale = errors.New("SCALE cannot change in a cluster: count the smallest unit, such as cents, as an " +
+	"integer, or use one server")
+
 // Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
 // say (TableKeeper).
 type Tables struct {
@@ -184,6 +188,9 @@ func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), droppe
 			next, err := change(c.Tables)
 			if err != nil || next.Equal(c.Tables.Set) {
 				return err
+			}
+			if c.Tables.Set.Rescales(next) {
+				return ErrScale
 			}
 			if err := k.node.st.CheckTables(next); err != nil {
 				return err // what this node has no room for the others would not have either

@@ -3,7 +3,6 @@ package commands
 import (
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -29,11 +28,11 @@ var cIncrOptions = slices.Concat(incrOptions, incrExpiries(16, 32, func(r *Reque
 // boundOption is the lower (0) or the upper bound (1) of an increment.
 func boundOption(token string, class uint32, side int) option[Request] {
 	return option[Request]{token: token, class: class, value: func(r *Request, v []byte) error {
-		n, ok := parseInt(v)
-		if !ok {
+		var ok bool
+		if r.bounds[side], r.Op.Points[1+side], ok = parseAmount(v); !ok {
 			return refusal("ERR " + token + " is not an integer or out of range")
 		}
-		r.bounds[side], r.bounded = n, true
+		r.bounded = true
 		return nil
 	}}
 }
@@ -45,8 +44,9 @@ func parseIncrOptions(r *Request, options []option[Request], rest [][]byte, keys
 	if _, err := parseOptions(r, options, rest, ""); err != nil || !r.bounded {
 		return err
 	}
-	if r.bounds[0] > r.bounds[1] {
-		return errBoundsCross
+	points := r.Op.Points[1:]
+	if r.bounds[0] > r.bounds[1] && points[0] == 0 && points[1] == 0 {
+		return errBoundsCross // in steps the store compares them
 	}
 	for range keys {
 		r.Op.Deltas = append(r.Op.Deltas, r.bounds[:]...)
@@ -61,7 +61,7 @@ func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
 		delta, rest := int64(1), r.Args[3:]
 		if hasDelta {
 			var ok bool
-			if delta, ok = parseInt(rest[0]); !ok {
+			if delta, r.Op.Points[0], ok = parseAmount(rest[0]); !ok {
 				return errNotInteger
 			}
 			rest = rest[1:]
@@ -98,12 +98,25 @@ func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
 func replyCIncr(w *resp.Writer, r *Result) {
 	if r.Style == withStatus {
 		w.Array(2)
-		w.Int(r.Op.Value)
+		writeAmount(w, r.Op.Value, r.Op.Scale)
 		w.Int(bit(r.Op.Applied))
 		return
 	}
-	w.Int(r.Op.Value)
+	writeAmount(w, r.Op.Value, r.Op.Scale)
 }
+
+// writeAmount answers an amount of a counter: an integer, in a table with SCALE a string.
+func writeAmount(w *resp.Writer, n int64, scale uint8) {
+	if scale == 0 {
+		w.Int(n)
+		return
+	}
+	var digits [maxDecimal]byte
+	w.Bulk(store.AppendDecimal(digits[:0], n, scale))
+}
+
+// maxDecimal is at least how many bytes an amount takes.
+const maxDecimal = 24
 
 // bit is 1 for true.
 func bit(b bool) int64 {
@@ -131,12 +144,9 @@ func parseCMIncr(r *Request) error {
 		if !checkKey(pairs[i]) {
 			return store.ErrKeySize
 		}
-		delta, ok := parseInt(pairs[i+1])
-		if !ok {
+		if !r.addPair(pairs[i], pairs[i+1]) {
 			return errNotInteger
 		}
-		op.Keys = append(op.Keys, pairs[i])
-		op.Deltas = append(op.Deltas, delta)
 	}
 	if err := checkOpID(op.ID); err != nil {
 		return err
@@ -144,7 +154,29 @@ func parseCMIncr(r *Request) error {
 	if store.Repeat(op.Keys) {
 		return store.ErrSameKeys
 	}
-	return parseIncrOptions(r, incrOptions, rest, int(n))
+	if err := parseIncrOptions(r, incrOptions, rest, int(n)); err != nil {
+		return err
+	}
+	if all, ok := op.Object.([]store.Points); ok || op.Points != [3]store.Points{} {
+		all = append(all, make([]store.Points, len(op.Keys)-len(all))...)
+		for len(all) < len(op.Deltas) {
+			all = append(all, op.Points[1:]...)
+		}
+		op.Object, op.Points = all, [3]store.Points{}
+	}
+	return nil
+}
+
+// addPair adds a key, and an amount for it, to an operation on several; false: it is none.
+func (r *Request) addPair(key, amount []byte) bool {
+	op := r.Op
+	n, points, ok := parseAmount(amount)
+	if points > 0 {
+		all, _ := op.Object.([]store.Points)
+		op.Object = append(append(all, make([]store.Points, len(op.Keys)-len(all))...), points)
+	}
+	op.Keys, op.Deltas = append(op.Keys, key), append(op.Deltas, n)
+	return ok
 }
 
 // replyCMIncr answers the counters' values, WITHSTATUS also whether the
@@ -153,7 +185,10 @@ func replyCMIncr(w *resp.Writer, r *Result) {
 	if r.Style == withStatus {
 		w.Array(2)
 	}
-	replyInts(w, r)
+	w.Array(len(r.Op.Values))
+	for i, n := range r.Op.Values {
+		writeAmount(w, n, r.Op.ScaleOf(i))
+	}
 	if r.Style == withStatus {
 		w.Int(bit(r.Op.Applied))
 	}
@@ -186,12 +221,12 @@ func replyCSeen(w *resp.Writer, r *Result) {
 	default:
 		region, member := r.Op.Object.(string)
 		if h := r.Op.Seen.Hold; h != nil {
-			replyHold(w, &r.Op.Seen, h)
+			replyHold(w, &r.Op.Seen, h, r.Op.Scale)
 			return
 		}
 		w.Array(3 + int(bit(member)))
-		w.Int(r.Op.Seen.Delta)
-		w.Int(r.Op.Seen.Result)
+		writeAmount(w, r.Op.Seen.Delta, r.Op.Scale)
+		writeAmount(w, r.Op.Seen.Result, r.Op.Scale)
 		w.Int(r.Op.Seen.UnixMs)
 		if member {
 			w.BulkString(region)
@@ -200,14 +235,14 @@ func replyCSeen(w *resp.Writer, r *Result) {
 }
 
 // replyHold answers what is remembered of a hold: amount, first reply, when it was opened, and how it ended.
-func replyHold(w *resp.Writer, s *store.Seen, h *store.HoldEnd) {
+func replyHold(w *resp.Writer, s *store.Seen, h *store.HoldEnd, scale uint8) {
 	w.Array(4)
-	w.Int(s.Delta)
-	w.Int(s.Result)
+	writeAmount(w, s.Delta, scale)
+	writeAmount(w, s.Result, scale)
 	w.Int(h.Opened)
 	switch h.How {
 	case store.Settled:
-		w.BulkString("settled " + strconv.FormatInt(h.Settled, 10))
+		w.Bulk(store.AppendDecimal([]byte("settled "), h.Settled, scale))
 	case store.Cancelled:
 		w.BulkString("cancelled")
 	case store.Expired:
@@ -241,14 +276,14 @@ func replyCGet(w *resp.Writer, r *Result) {
 	w.Map(len(shares))
 	for _, s := range shares {
 		w.BulkString(s.Region)
-		w.Int(s.Value)
+		writeAmount(w, s.Value, r.Op.Scale)
 	}
 }
 
 // replyIntOrNull answers a counter's value, or null if there is none.
 func replyIntOrNull(w *resp.Writer, r *Result) {
 	if r.Op.Found {
-		w.Int(r.Op.Value)
+		writeAmount(w, r.Op.Value, r.Op.Scale)
 	} else {
 		w.Null()
 	}
@@ -259,7 +294,7 @@ func replyCMGet(w *resp.Writer, r *Result) {
 	w.Array(len(r.Op.Values))
 	for i, v := range r.Op.Values {
 		if r.Op.Founds[i] {
-			w.Int(v)
+			writeAmount(w, v, r.Op.ScaleOf(i))
 		} else {
 			w.Null()
 		}

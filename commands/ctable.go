@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -65,11 +66,20 @@ func boundOrNone(v []byte) store.Bound {
 	if is(v, "NONE") {
 		return store.Bound{}
 	}
-	n, ok := parseInt(v)
+	n, points, ok := parseAmount(v)
 	if !ok {
 		return store.Bound{N: 1}
 	}
-	return store.Bound{N: n, Set: true}
+	return store.Bound{N: n, Set: true, Points: points}
+}
+
+// scale reads a SCALE.
+func scale(v []byte) uint8 {
+	n, ok := parseUint(v)
+	if !ok || n > store.MaxScale {
+		return store.MaxScale + 1
+	}
+	return uint8(n)
 }
 
 // byteCount reads a size in bytes, 0 being no limit.
@@ -151,6 +161,7 @@ var alterOptions = []option[tableSettings]{
 		t.Regions = &x
 		return nil
 	}},
+	setting("SCALE", 1<<15, scale, func(t *tableSettings) **uint8 { return &t.Scale }),
 	setting("MIN", 1<<13, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Min }),
 	setting("MAX", 1<<14, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Max }),
 	{token: "BOUNDS", class: 1 << 12, value: func(_ *tableSettings, v []byte) error {
@@ -192,9 +203,9 @@ func ctableCreate(c *Context) {
 		c.fail(errSyntax)
 		return
 	}
-	o := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew,
+	o, err := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew,
 		IDTime: store.DefaultIDTime})
-	if err := o.Validate(); c.failed(err) {
+	if err = cmp.Or(err, o.Validate()); c.failed(err) {
 		return
 	}
 	c.ok(c.tables().CreateTable(o))
@@ -293,11 +304,11 @@ func double[T any](name string, get func(*T) float64) infoField[T] {
 	return infoField[T]{name, func(w *resp.Writer, t *T) { w.Double(get(t)) }}
 }
 
-// bound makes a field that is an integer, or "none".
-func bound[T any](name string, get func(*T) store.Bound) infoField[T] {
-	return infoField[T]{name, func(w *resp.Writer, t *T) {
+// bound makes a field that is an amount, or "none".
+func bound(name string, get func(*tableInfo) store.Bound) infoField[tableInfo] {
+	return infoField[tableInfo]{name, func(w *resp.Writer, t *tableInfo) {
 		if b := get(t); b.Set {
-			w.Int(b.N)
+			writeAmount(w, b.N, t.Scale)
 		} else {
 			w.BulkString("none")
 		}
@@ -344,6 +355,7 @@ var tableInfoFields = []infoField[tableInfo]{
 		}
 		return "none"
 	}),
+	number("scale", func(t *tableInfo) int64 { return int64(t.Scale) }),
 	bound("min", func(t *tableInfo) store.Bound { return t.Min }),
 	bound("max", func(t *tableInfo) store.Bound { return t.Max }),
 	number("forgotten-before", func(t *tableInfo) int64 { return t.ForgottenBefore }),
@@ -383,6 +395,7 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
 		opt(with("BOUNDS", oneOf("bounds", word("LOCAL")))),
+		opt(with("SCALE", intArg("decimals"))),
 		opt(with("MIN", oneOf("min", intArg("min"), word("NONE")))),
 		opt(with("MAX", oneOf("max", intArg("max"), word("NONE")))),
 	)
@@ -401,8 +414,8 @@ var tableCommands = []Command{{
 			Summary: "Creates a table. Keys that change their table are also checked against the previous " +
 				"one, for its window. IDTIME AUTO, the default, reads the operation's time from an opid " +
 				"that is a UUIDv7 or a ULID. With REGIONS NONE, the default of APPROX tables, each region " +
-				"counts these keys alone; tables must be alike in all regions. Times and sizes take units: " +
-				"10m, 64mb.",
+				"counts these keys alone; tables must be alike in all regions. With SCALE n, counters are exact " +
+				"decimals of n digits behind the point. Times and sizes take units: 10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:  ctableCreate, Audit: auditAll,
 		},

@@ -206,8 +206,10 @@ func TestCounterErrors(t *testing.T) {
 			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a x", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a +1", "-ERR value is not an integer or out of range"},
-		{"CINCRBY k a 01", "-ERR value is not an integer or out of range"},
-		{"CINCRBY k a -0", "-ERR value is not an integer or out of range"},
+		{"CINCRBY k a 01", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
+			"(CTABLE CREATE)"},
+		{"CINCRBY k a -0", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
+			"(CTABLE CREATE)"},
 		{`CINCRBY k a " 1"`, "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a 9223372036854775808", "-ERR value is not an integer or out of range"},
 		{`CINCRBY k "" 1`, "-ERR opid must be 1 to 512 bytes"},

@@ -55,7 +55,7 @@ var (
 
 	errENXAlone    error = refusal("ERR ENX flag requires an expiration")
 	errBoundsCross error = refusal("ERR LBOUND can't be greater than UBOUND")
-	errNoFloat     error = refusal("ERR BYFLOAT is not supported: " + integerReason)
+	errNotFloat    error = refusal("ERR value is not a valid float")
 	errPairSize    error = refusal("ERR IDMP needs a pid and an iid, neither empty, of at most 512 bytes " +
 		"together with the length of the pid")
 )
@@ -94,6 +94,7 @@ var storeErrors = []struct {
 	{store.ErrOtherThrottle, "MISMATCH "},
 	{store.ErrPartlyHeard, "TRYAGAIN "},
 	{store.ErrNotCaughtUp, "TRYAGAIN "},
+	{store.ErrRescaling, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},

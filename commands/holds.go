@@ -40,7 +40,7 @@ func (r *Request) hold(kind store.Kind, hasAmount bool, options []option[Request
 	op.Kind, op.Key, op.ID = kind, r.Args[1], r.Args[2]
 	if hasAmount {
 		var ok bool
-		if op.Delta, ok = parseInt(rest[0]); !ok {
+		if op.Delta, op.Points[0], ok = parseAmount(rest[0]); !ok {
 			return errNotInteger
 		}
 		rest = rest[1:]
@@ -101,9 +101,10 @@ func parseCHolds(r *Request) error {
 func replyCHeld(w *resp.Writer, r *Result) {
 	held, _ := r.Op.Object.(store.HeldInfo)
 	w.Array(4)
-	for _, n := range []int64{r.Op.Value, held.Up, held.Down, held.Open} {
-		w.Int(n)
+	for _, n := range []int64{r.Op.Value, held.Up, held.Down} {
+		writeAmount(w, n, r.Op.Scale)
 	}
+	w.Int(held.Open)
 }
 
 // replyCHolds answers the next cursor, and open holds.
@@ -115,7 +116,7 @@ func replyCHolds(w *resp.Writer, r *Result) {
 	for _, h := range holds {
 		w.Array(3)
 		w.BulkString(h.ID)
-		w.Int(h.Amount)
+		writeAmount(w, h.Amount, r.Op.Scale)
 		w.Int(h.Expires)
 	}
 }

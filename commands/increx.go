@@ -12,7 +12,7 @@ import (
 type increxRequest struct {
 	delta, lower, upper []byte // as written; nil: not given
 	id, pid, iid        []byte
-	named, idmp, float  bool
+	named, idmp         bool
 	request             *Request // its flags and its expiry are the options'
 }
 
@@ -34,7 +34,11 @@ var increxOptions = append([]option[increxRequest]{
 	{token: "BYINT", class: classBy,
 		value: func(q *increxRequest, v []byte) error { q.delta = v; return nil }},
 	{token: "BYFLOAT", class: classBy,
-		value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
+		value: func(q *increxRequest, v []byte) error {
+			q.delta = v
+			q.request.Op.Flags |= store.Float
+			return nil
+		}},
 	{token: "LBOUND", class: classLower,
 		value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
 	{token: "UBOUND", class: classUpper,
@@ -65,10 +69,7 @@ func parseIncrex(r *Request) error {
 	if _, err := parseOptions(&q, increxOptions, r.Args[2:], ""); err != nil {
 		return err
 	}
-	switch {
-	case q.float:
-		return errNoFloat
-	case r.Op.Flags&store.IfNoExpire != 0 && r.expiry.text == nil:
+	if r.Op.Flags&store.IfNoExpire != 0 && r.expiry.text == nil {
 		return errENXAlone
 	}
 	op := r.Op
@@ -86,7 +87,7 @@ func parseIncrex(r *Request) error {
 func (q *increxRequest) numbers(op *store.Op) error {
 	op.Delta = 1
 	lower, upper := int64(math.MinInt64), int64(math.MaxInt64)
-	for _, n := range []struct {
+	for i, n := range []struct {
 		text []byte
 		dst  *int64
 		name string
@@ -95,12 +96,16 @@ func (q *increxRequest) numbers(op *store.Op) error {
 			continue
 		}
 		var ok bool
-		if *n.dst, ok = parseInt(n.text); !ok {
+		*n.dst, op.Points[i], ok = parseAmount(n.text)
+		switch float := i == 0 && op.Flags&store.Float != 0; {
+		case !ok && float:
+			return errNotFloat
+		case !ok || i == 0 && !float && op.Points[0] != 0:
 			return refusal("ERR " + n.name + " is not an integer or out of range")
 		}
 	}
-	if lower > upper {
-		return errBoundsCross
+	if lower > upper && op.Points[1] == 0 && op.Points[2] == 0 {
+		return errBoundsCross // in steps the store compares them
 	}
 	op.Deltas = append(op.Deltas, lower, upper)
 	return nil
@@ -134,9 +139,10 @@ func pairID(pid, iid []byte) ([]byte, error) {
 // it would have been out of bounds. WITHTTL adds what the counter has left.
 func replyIncrex(w *resp.Writer, r *Result) {
 	w.Array(1 + len(r.Op.Values))
-	w.Int(r.Op.Value)
-	for _, n := range r.Op.Values {
-		w.Int(n)
+	writeAmount(w, r.Op.Value, r.Op.Scale)
+	writeAmount(w, r.Op.Values[0], r.Op.Scale)
+	for _, ms := range r.Op.Values[1:] {
+		w.Int(ms)
 	}
 }
 
@@ -149,11 +155,11 @@ var increxCommands = []Command{{
 	ACL:   stringACL,
 	Since: "8.8.0", Complexity: "O(1)",
 	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment " +
-		"made, which is 0 if the result would be out of bounds. With OPID, once per operation id; with " +
+		"made, which is 0 if the result would be out of bounds. BYFLOAT is for tables with SCALE. With OPID, once per operation id; with " +
 		"IDMP, once per pair of producer id and idempotent id. WITHTTL adds the milliseconds that the " +
 		"counter has left, now also for a duplicate; -1 if it does not expire.",
 	Args: []Arg{
-		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
+		keyArg(), opt(oneOf("by", with("BYINT", intArg("increment")), with("BYFLOAT", dblArg("increment")))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),
 		expiryArg("PERSIST"),
 		opt(word("ENX")),

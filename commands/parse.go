@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"strings"
@@ -30,6 +31,51 @@ func parseInt(b []byte) (int64, bool) {
 	default:
 		return int64(n), n <= math.MaxInt64
 	}
+}
+
+// parseAmount reads a number as a counter of any table may take it, [-]digits[.digits], and how it was
+// written. Whether the table of the key takes it is for the store to say.
+func parseAmount(b []byte) (n int64, points store.Points, ok bool) {
+	if n, ok = parseInt(b); ok {
+		return n, 0, true
+	}
+	return parseDecimals(b)
+}
+
+// maxAmount is the longest number of an amount, in bytes.
+const maxAmount = 64
+
+// parseDecimals is parseAmount of a number that Redis does not take for an integer.
+func parseDecimals(b []byte) (n int64, points store.Points, ok bool) {
+	digits, negative := bytes.CutPrefix(b, []byte("-"))
+	most, behind := uint64(math.MaxInt64), -1 // digits behind the point; -1: there is none
+	if negative {
+		most++
+	}
+	u, fits := uint64(0), true
+	for i, c := range digits {
+		if c == '.' && behind < 0 && i > 0 {
+			behind = 0
+			continue
+		}
+		d := uint64(c - '0')
+		if d > 9 {
+			return 0, 0, false
+		}
+		if behind >= 0 {
+			behind++
+		}
+		fits = fits && u <= (most-d)/10
+		u = u*10 + d
+	}
+	tooFine := behind > store.MaxScale // no table takes it, whatever it is
+	if len(b) > maxAmount || len(digits) == 0 || behind == 0 || !fits && !tooFine {
+		return 0, 0, false
+	}
+	if n = int64(u); negative {
+		n = -n
+	}
+	return n, store.Points(min(max(behind, 0), store.MaxScale+1)) | store.Decimal, true
 }
 
 // parseUint reads an unsigned 64-bit integer in its canonical decimal form.

@@ -39,7 +39,7 @@ var refusedCommands = slices.Concat(
 		keyspace write fast: move/3
 		keyspace write fast dangerous: swapdb/3`),
 	refusedAll(integerReason, `
-		write string fast: append/3 incrbyfloat/3
+		write string fast: append/3
 		write string slow: setrange/4
 		read string slow: lcs
 		read bitmap fast: bitfield_ro getbit

@@ -3,7 +3,6 @@ package commands
 import (
 	"errors"
 	"math"
-	"strconv"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -16,17 +15,17 @@ func replyValue(w *resp.Writer, r *Result) {
 		w.Null()
 		return
 	}
-	var digits [20]byte
-	w.Bulk(strconv.AppendInt(digits[:0], r.Op.Value, 10))
+	var digits [maxDecimal]byte
+	w.Bulk(store.AppendDecimal(digits[:0], r.Op.Value, r.Op.Scale))
 }
 
 // replyValues answers a string or null for each key.
 func replyValues(w *resp.Writer, r *Result) {
-	var digits [20]byte
+	var digits [maxDecimal]byte
 	w.Array(len(r.Op.Values))
 	for i, v := range r.Op.Values {
 		if r.Op.Founds[i] {
-			w.Bulk(strconv.AppendInt(digits[:0], v, 10))
+			w.Bulk(store.AppendDecimal(digits[:0], v, r.Op.ScaleOf(i)))
 		} else {
 			w.Null()
 		}
@@ -49,6 +48,16 @@ func parseIncr(sign int64) func(*Request) error {
 		r.Op.Kind, r.Op.Key, r.Op.Delta = store.IncrBy, r.Args[1], sign*delta
 		return nil
 	}
+}
+
+// parseIncrFloat parses INCRBYFLOAT.
+func parseIncrFloat(r *Request) (err error) {
+	op, ok := r.Op, false
+	op.Kind, op.Key, op.Flags = store.IncrBy, r.Args[1], store.Float
+	if op.Delta, op.Points[0], ok = parseAmount(r.Args[2]); !ok {
+		return errNotFloat
+	}
+	return nil
 }
 
 // expiryText is the expiry of a SET while its options are read.
@@ -148,11 +157,11 @@ func setExpiry(r *Request, e expiryText) error {
 
 // setValue makes r a SET of a counter to the integer v.
 func setValue(r *Request, v []byte) error {
-	n, ok := parseInt(v)
+	n, points, ok := parseAmount(v)
 	if !ok {
 		return errNoCounter
 	}
-	r.Op.Kind, r.Op.Key, r.Op.Delta = store.Set, r.Args[1], n
+	r.Op.Kind, r.Op.Key, r.Op.Delta, r.Op.Points[0] = store.Set, r.Args[1], n, points
 	return nil
 }
 
@@ -209,8 +218,8 @@ func replyLength(w *resp.Writer, r *Result) {
 		w.Int(0)
 		return
 	}
-	var digits [20]byte
-	w.Int(int64(len(strconv.AppendInt(digits[:0], r.Op.Value, 10))))
+	var digits [maxDecimal]byte
+	w.Int(int64(len(store.AppendDecimal(digits[:0], r.Op.Value, r.Op.Scale))))
 }
 
 // parseRange parses GETRANGE key start end. The bounds travel to the reply in
@@ -232,8 +241,9 @@ func replyRange(w *resp.Writer, r *Result) {
 		w.Bulk(nil)
 		return
 	}
-	var digits [20]byte
-	w.Bulk(substring(strconv.AppendInt(digits[:0], r.Op.Value, 10), r.Op.Deltas[0], r.Op.Deltas[1]))
+	var digits [maxDecimal]byte
+	text := store.AppendDecimal(digits[:0], r.Op.Value, r.Op.Scale)
+	w.Bulk(substring(text, r.Op.Deltas[0], r.Op.Deltas[1]))
 }
 
 // substring returns s from start to end, both included; negative ones count
@@ -275,12 +285,12 @@ func parseMSet(flags store.Flags) func(*Request) error {
 		r.Op.Kind = store.MSet
 		r.Op.Flags |= flags
 		for i := 0; i < len(pairs); i += 2 {
-			n, ok := parseInt(pairs[i+1])
-			if !ok {
+			if !r.addPair(pairs[i], pairs[i+1]) {
 				return errNoCounter
 			}
-			r.Op.Keys = append(r.Op.Keys, pairs[i])
-			r.Op.Deltas = append(r.Op.Deltas, n)
+		}
+		if all, ok := r.Op.Object.([]store.Points); ok {
+			r.Op.Object = append(all, make([]store.Points, len(r.Op.Keys)-len(all))...)
 		}
 		return nil
 	}
@@ -343,9 +353,12 @@ func incrCommand(name string, arity int, summary string, parse func(*Request) er
 		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
 		Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: summary + plainNote, Args: args, Parse: parse,
-		Reply: replyInt,
+		Reply: replyAmount,
 	}
 }
+
+// replyAmount answers a counter's value.
+func replyAmount(w *resp.Writer, r *Result) { writeAmount(w, r.Op.Value, r.Op.Scale) }
 
 // stringCommands are Redis' commands on strings that hold an integer.
 var stringCommands = []Command{
@@ -411,6 +424,8 @@ var stringCommands = []Command{
 	incrCommand("decr", 2, "Subtracts 1 from a counter.", parseIncr(-1), keyArg()),
 	incrCommand("decrby", 3, "Subtracts an integer from a counter.", parseIncr(-1), keyArg(),
 		intArg("decrement")),
+	since("2.6.0", incrCommand("incrbyfloat", 3, "Adds a decimal number to a counter of a table with SCALE, "+
+		"exactly.", parseIncrFloat, keyArg(), dblArg("increment"))),
 	{
 		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString,
 		ACL:   stringACL,

@@ -18,8 +18,9 @@ import (
 
 // tableOf is a table as clients create it.
 func tableOf(name, prefix string, change store.TableChange) store.TableOptions {
-	return change.Apply(store.TableOptions{Name: name, Prefix: prefix, Skew: store.DefaultSkew,
+	o, _ := change.Apply(store.TableOptions{Name: name, Prefix: prefix, Skew: store.DefaultSkew,
 		IDTime: store.DefaultIDTime})
+	return o
 }
 
 // tablesOf are the tables of a region that has made these.

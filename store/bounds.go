@@ -12,17 +12,30 @@ import (
 // A table's bounds are judged in the direction of the change alone: the upper one if the value rises,
 // the lower one if it falls. So a counter that ALTER has left outside of them can come back.
 
-// Bound is a bound of all counters of a table. The zero value means that there is no bound.
+// Bound is a bound of all counters of a table, in steps of its scale. The zero value means that there is no
+// bound.
 type Bound struct {
 	N   int64
 	Set bool
+	// Points, of a TableChange, say how N was written: Apply makes steps of it.
+	Points Points `json:"-"`
+}
+
+// toSteps makes steps of a bound as it was written.
+func (b *Bound) toSteps(scale uint8) (err error) {
+	if b.Set {
+		b.N, err = toSteps(b.N, b.Points, scale)
+	}
+	b.Points = 0
+	return err
 }
 
 // BoundError says that an operation would have taken a counter beyond a bound. It is ErrBound.
 type BoundError struct {
 	Key          string
 	Value, Bound int64
-	Above        bool // the bound is an upper one
+	Above        bool  // the bound is an upper one
+	Scale        uint8 // of the key's table
 }
 
 // Error names the key and the bound.
@@ -31,7 +44,8 @@ func (b *BoundError) Error() string {
 	if b.Above {
 		side = "above"
 	}
-	return fmt.Sprintf("key %q would become %d, %s %d", b.Key, b.Value, side, b.Bound)
+	return fmt.Sprintf("key %q would become %s, %s %s", b.Key, decimal(b.Value, b.Scale), side,
+		decimal(b.Bound, b.Scale))
 }
 
 // Is makes errors.Is find ErrBound.
@@ -43,14 +57,17 @@ type bounds struct{ lower, upper int64 }
 var noBounds = bounds{math.MinInt64, math.MaxInt64}
 
 // check refuses a value below the lower bound, and one above the upper bound.
-func (b bounds) check(key []byte, low, high int64) error {
+func (b bounds) check(r *ref, low, high int64) error {
+	e := BoundError{Value: low, Bound: b.lower}
 	switch {
 	case low < b.lower:
-		return &BoundError{Key: string(key), Value: low, Bound: b.lower}
 	case high > b.upper:
-		return &BoundError{Key: string(key), Value: high, Bound: b.upper, Above: true}
+		e = BoundError{Value: high, Bound: b.upper, Above: true}
+	default:
+		return nil
 	}
-	return nil
+	e.Key, e.Scale = string(r.key), r.p.scaleOf(r.key)
+	return &e
 }
 
 // side returns the bound that a change is judged by: the upper one if the value rises.
@@ -111,11 +128,11 @@ func (x *turn) checkBounds(r *ref, next int64, own bounds) error {
 	}
 	up, down := x.heldOf(r)
 	low, high := addSaturated(next, down), addSaturated(next, up)
-	if err := own.check(r.key, low, high); err != nil {
+	if err := own.check(r, low, high); err != nil {
 		return err
 	}
 	if value := x.valueOf(r); next != value {
-		return table.side(next > value).check(r.key, low, high)
+		return table.side(next > value).check(r, low, high)
 	}
 	return nil
 }
@@ -124,7 +141,7 @@ func (x *turn) checkBounds(r *ref, next int64, own bounds) error {
 // Holds do not count.
 func (x *turn) checkValue(r *ref, next int64) error {
 	if value := x.valueOf(r); next != value {
-		return r.p.tableBounds(r.key).side(next > value).check(r.key, next, next)
+		return r.p.tableBounds(r.key).side(next > value).check(r, next, next)
 	}
 	return nil
 }
@@ -132,10 +149,10 @@ func (x *turn) checkValue(r *ref, next int64) error {
 // checkSide refuses what would be left of a counter with its holds, if it is beyond a bound on one side:
 // of its table, or own ones.
 func (x *turn) checkSide(r *ref, left int64, rises bool, own bounds) error {
-	if err := own.side(rises).check(r.key, left, left); err != nil {
+	if err := own.side(rises).check(r, left, left); err != nil {
 		return err
 	}
-	return r.p.tableBounds(r.key).side(rises).check(r.key, left, left)
+	return r.p.tableBounds(r.key).side(rises).check(r, left, left)
 }
 
 // boundsFor returns the least and the largest value that an INCREX may give a counter. One that clips to

@@ -24,6 +24,8 @@ func transfer(id string, bounds []int64, pairs ...any) Op {
 	return op
 }
 
+func boundAt(n int64) Bound { return Bound{N: n, Set: true} }
+
 func wantBound(t *testing.T, op Op, text string) {
 	t.Helper()
 	if !errors.Is(op.Err, ErrBound) || op.Err.Error() != text {
@@ -72,7 +74,7 @@ func TestBounds(t *testing.T) {
 // TestTableBounds: no write leaves the bounds of a table. A counter outside of them can only come nearer.
 func TestTableBounds(t *testing.T) {
 	s := testStore(t, nil)
-	must(t, s.CreateTable(TableOptions{Name: "stock", Prefix: "s:", Min: Bound{0, true}, Max: Bound{10, true}}))
+	must(t, s.CreateTable(TableOptions{Name: "stock", Prefix: "s:", Min: boundAt(0), Max: boundAt(10)}))
 	must(t, s.CreateTable(TableOptions{Name: "free", Prefix: "f:"}))
 	key := []byte("s:a")
 	set := func(n int64) Op { return do(s, Op{Kind: Set, Key: key, Delta: n}) }
@@ -100,7 +102,7 @@ func TestTableBounds(t *testing.T) {
 		t.Fatalf("%+v", op)
 	}
 	// ALTER leaves the counter outside.
-	must(t, s.AlterTable("stock", TableChange{Max: &Bound{5, true}}))
+	must(t, s.AlterTable("stock", TableChange{Max: ptr(boundAt(5))}))
 	wantBound(t, incr(s, "s:a", 1), `key "s:a" would become 11, above 5`)
 	wantOp(t, incr(s, "s:a", 0), 10, true)
 	if op := ex(1, Saturate); op.Err != nil || op.Value != 10 || op.Values[0] != 0 {
@@ -112,7 +114,7 @@ func TestTableBounds(t *testing.T) {
 	wantBound(t, set(8), `key "s:a" would become 8, above 5`)
 	must(t, s.AlterTable("stock", TableChange{Max: &Bound{}}))
 	wantOp(t, incr(s, "s:a", 100), 107, true)
-	for _, o := range []TableOptions{{Min: Bound{1, true}}, {Max: Bound{-1, true}}, {Min: Bound{N: -1}}} {
+	for _, o := range []TableOptions{{Min: boundAt(1)}, {Max: boundAt(-1)}, {Min: Bound{N: -1}}} {
 		o.Name, o.Prefix = "wrong", "w:"
 		if err := s.CreateTable(o); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", o, err)
@@ -148,7 +150,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 	fs := vfs.NewMem()
 	with := func(o *Options) { o.FS = fs }
 	s := testStore(t, with)
-	must(t, s.CreateTable(TableOptions{Name: "acc", Prefix: "acc:", Window: time.Hour, Min: Bound{0, true}}))
+	must(t, s.CreateTable(TableOptions{Name: "acc", Prefix: "acc:", Window: time.Hour, Min: boundAt(0)}))
 	name := func(i int) string { return fmt.Sprint("acc:", i) }
 	model := make([]int64, accounts)
 	for i := range model {
@@ -205,7 +207,7 @@ func TestTransfersKeepTheSum(t *testing.T) {
 // TestBoundsInRegions: a table of which other regions are told has no bounds.
 func TestBoundsInRegions(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
-	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t:", Max: Bound{1, true}}))
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t:", Max: boundAt(1)}))
 	if err := s.SetRegions(regionSet(true)); !errors.Is(err, ErrTableBounds) {
 		t.Fatal(err)
 	}
@@ -214,7 +216,7 @@ func TestBoundsInRegions(t *testing.T) {
 	if err := s.AlterTable("t", TableChange{Regions: ptr(RegionsAll)}); !errors.Is(err, ErrTableBounds) {
 		t.Fatal(err)
 	}
-	if err := s.AlterTable(DefaultTable, TableChange{Min: &Bound{0, true}}); !errors.Is(err, ErrTableBounds) {
+	if err := s.AlterTable(DefaultTable, TableChange{Min: ptr(boundAt(0))}); !errors.Is(err, ErrTableBounds) {
 		t.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ type catalog struct {
 	Version uint64 `json:",omitempty"`
 
 	bounded bool // a table has bounds
+	scaled  bool // a table has a scale
 }
 
 // tableDef is a table as the catalogue has it.
@@ -83,7 +84,7 @@ func decodeCatalog(b []byte) (*catalog, error) {
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
 		}
-		c.bounded = c.bounded || d.hasBounds()
+		c.bounded, c.scaled = c.bounded || d.hasBounds(), c.scaled || d.Scale > 0
 	}
 	if d := c.byName(DefaultTable); d == nil || d.Prefix != "" {
 		return nil, fmt.Errorf("%w: catalogue without table %s", errCorruptEntry, DefaultTable)

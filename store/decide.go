@@ -19,6 +19,11 @@ func (x *turn) decideOne(op *Op) error {
 			return err
 		}
 	}
+	if x.scaled || op.Points != [3]Points{} || op.Flags&Float != 0 || op.Object != nil {
+		if err := x.scale(op); err != nil {
+			return err
+		}
+	}
 	if err := x.endObjects(op); err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold,
 		case end.How == seen.Cancelled:
 			return nil, &endedError{ErrEnded, "hold was cancelled"}
 		}
-		return nil, &endedError{ErrEnded, fmt.Sprintf("hold was settled with %d", end.Settled)}
+		return nil, &endedError{ErrEnded, "hold was settled with " + decimal(end.Settled, op.Scale)}
 	}
 	if err := x.checkTime(op, r); err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (x *turn) cSettle(op *Op) error {
 	}
 	// A settle counts a thing that has happened: own bounds bind the value alone, and a table's bind the part
 	// that goes beyond the hold.
-	if err := op.ownBounds(0).check(r.key, next, next); err != nil {
+	if err := op.ownBounds(0).check(r, next, next); err != nil {
 		return err
 	}
 	up, down := r.p.holds.of(r.key)

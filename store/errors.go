@@ -73,6 +73,8 @@ var (
 	ErrNoTable     = errors.New("no such table")
 	ErrTableBounds = errors.New("MIN and MAX are not supported in a table that regions share: each region " +
 		"would judge them by what it knows. Use REGIONS NONE")
+	ErrTableScale = errors.New("SCALE is not supported in a region: others might count integers under its " +
+		"prefix. Count the smallest unit, such as cents, as an integer")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
 	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions " +
 		"lack what was counted before")

@@ -318,11 +318,12 @@ func (x *execution) tryLock() bool {
 // locked makes partitions just locked ready for the batch. It reads the clock once, so that none's
 // time goes back.
 func (x *execution) locked() {
-	x.frozen, x.moved, x.leaving, x.unread = nil, false, x.s.leaving.on.Load(), false
+	x.frozen, x.moved, x.leaving, x.unread, x.scaled = nil, false, x.s.leaving.on.Load(), false, false
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
 		x.unread = x.unread || t.p.unreadable > 0
+		x.scaled = x.scaled || t.p.isScaled()
 		if why := t.p.frozen.Load(); why != nil {
 			x.frozen = *why
 			x.moved = x.moved || t.p.moved()

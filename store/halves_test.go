@@ -19,7 +19,7 @@ import (
 // files are the machine: what one partition remembers, how that is decided and redone.
 const runnerFiles = `backup check check_pages check_views checkpoint clock doc execute export fetch
 	maintain move movein moveload partition proof pull pullwait pullwire rebuild recover regiondigest
-	regiondrop regionflush regionshare regionstate regionstore replica route savepages saving scan
+	regiondrop regionflush regionshare regionstate regionstore replica rescale route savepages saving scan
 	snapshot stats store tables take tell walk writeback`
 
 // fromRunner is what the machine uses of the runner all the same: a row of the table of entries says

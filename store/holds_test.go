@@ -327,7 +327,7 @@ func TestHoldsAreNotSeenEarly(t *testing.T) {
 	inBubble(func(t *testing.T) {
 		g := newGate()
 		s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
-		must(t, s.AlterTable(DefaultTable, TableChange{Max: &Bound{10, true}}))
+		must(t, s.AlterTable(DefaultTable, TableChange{Max: ptr(boundAt(10))}))
 		hold := func(key string) Op {
 			return Op{Kind: CHold, Key: []byte(key), ID: []byte("1"), Delta: 10, ExpireAt: math.MaxInt64}
 		}

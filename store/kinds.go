@@ -31,6 +31,8 @@ const (
 	// anyObject: it needs no look into the object under its key, and may be asked of one that
 	// cannot be read (unreadable.go).
 	anyObject
+	// amounts: Delta is an amount of the counter, and Deltas are bounds of it or nothing.
+	amounts
 )
 
 // kind is what the store knows of the operations of one Kind.
@@ -47,21 +49,23 @@ var kinds = makeKinds()
 
 func makeKinds() (all [maxTypes * kindsPerType]kind) {
 	copy(all[:], []kind{
-		CIncrBy:  {is: writes | hasID, entries: 1, turn: (*turn).cIncrBy},
-		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*turn).cmIncrBy}, // also a tightening
-		CIncrEx:  {is: writes | hasID, entries: 2, turn: withTTL((*turn).cIncrEx)},    // also a tombstone
-		IncrEx:   {is: writes | ofKeys, entries: 1, turn: withTTL((*turn).incrEx)},
-		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*turn).incrBy},
-		Set:      {is: writes | ofKeys | anyObject, entries: 1, turn: (*turn).set},
+		CIncrBy: {is: writes | hasID | amounts, entries: 1, turn: (*turn).cIncrBy},
+		// also a tightening
+		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*turn).cmIncrBy},
+		// also a tombstone
+		CIncrEx:  {is: writes | hasID | amounts, entries: 2, turn: withTTL((*turn).cIncrEx)},
+		IncrEx:   {is: writes | ofKeys | amounts, entries: 1, turn: withTTL((*turn).incrEx)},
+		IncrBy:   {is: writes | ofKeys | amounts, entries: 1, turn: (*turn).incrBy},
+		Set:      {is: writes | ofKeys | anyObject | amounts, entries: 1, turn: (*turn).set},
 		MSet:     {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*turn).mset},
 		Del:      {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*turn).del},
 		GetDel:   {is: writes | ofKeys, entries: 1, turn: (*turn).getDel},
 		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*turn).getEx},
 		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*turn).expireAt},
 		Persist:  {is: writes | ofKeys, entries: 1, turn: (*turn).persist},
-		CHold:    {is: writes | hasID, entries: 1, turn: (*turn).cHold},
+		CHold:    {is: writes | hasID | amounts, entries: 1, turn: (*turn).cHold},
 		// also a tombstone
-		CSettle:   {is: writes | hasID, entries: 2, fields: holdEndRoom, turn: (*turn).cSettle},
+		CSettle:   {is: writes | hasID | amounts, entries: 2, fields: holdEndRoom, turn: (*turn).cSettle},
 		CCancel:   {is: writes | hasID, entries: 1, fields: holdEndRoom, turn: (*turn).cCancel},
 		CGetDel:   {is: writes | hasID, entries: 2, turn: (*turn).cGetDel}, // likewise
 		CThrottle: {is: writes | hasID, entries: 1, turn: (*turn).cThrottle},

@@ -171,6 +171,8 @@ const (
 	IfPrevious
 	// IfAdded, with IfPrevious: nor if the one before it was Barred.
 	IfAdded
+	// Float: the operation is for a table with SCALE only.
+	Float
 	// WithTTL: a bounded increment also tells how long its counter has left, as the last of
 	// Values: milliseconds, -1 if it does not expire.
 	WithTTL
@@ -212,9 +214,13 @@ type Op struct {
 	Fulls   []bool
 	Applied bool // false: a duplicate, or a condition such as NX did not hold
 	Barred  bool // a bound kept an increment that is not Saturate from adding anything
-	Type    Type
-	Exact   bool
-	Seen    Seen
+	// Points say how Delta, and the two bounds in Deltas, were written. If there are several Keys, Object
+	// does so for all Deltas: a []Points, or nil.
+	Points [3]Points
+	Scale  uint8 // of the amounts that were answered; of several keys: ScaleOf
+	Type   Type
+	Exact  bool
+	Seen   Seen
 
 	run opRun // working state of Execute
 }

@@ -531,6 +531,9 @@ func (c *catalog) checkRegional() error {
 		if t.Told() && t.hasBounds() {
 			return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
 		}
+		if t.Scale > 0 {
+			return fmt.Errorf("%w (table %q)", ErrTableScale, t.Name)
+		}
 	}
 	return nil
 }

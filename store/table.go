@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,6 +106,8 @@ type TableOptions struct {
 	Skew time.Duration
 	// Regions is whether other regions are told of the keys.
 	Regions TableRegions `json:",omitempty"`
+	// Scale: counters count steps of 10^-Scale, and are written as decimals; 0 to MaxScale.
+	Scale uint8 `json:",omitempty"`
 	// Min and Max bound every counter: no write leaves them. Min is at most 0 and Max at least
 	// 0, for a counter that does not exist is 0.
 	Min, Max Bound `json:",omitzero"`
@@ -128,7 +131,8 @@ type TableChange struct {
 	IDTime    *IDTime
 	Skew      *time.Duration
 	Regions   *TableRegions
-	Min, Max  *Bound
+	Scale     *uint8
+	Min, Max  *Bound // as they were written, see Bound.Points
 }
 
 // TableInfo describes a table, its options and the state of its filters.
@@ -185,11 +189,13 @@ func (o TableOptions) Validate() error {
 	case o.Skew < 0 || o.Skew > MaxSkew:
 		return fmt.Errorf("%w: SKEW must be 0 to 1h", ErrOption)
 	case o.Min.N > 0 || !o.Min.Set && o.Min.N != 0:
-		return fmt.Errorf("%w: MIN must be an integer of at most 0, as a counter that does not exist is 0, "+
+		return fmt.Errorf("%w: MIN must be a number of at most 0, as a counter that does not exist is 0, "+
 			"or NONE", ErrOption)
 	case o.Max.N < 0 || !o.Max.Set && o.Max.N != 0:
-		return fmt.Errorf("%w: MAX must be an integer of at least 0, as a counter that does not exist is 0, "+
+		return fmt.Errorf("%w: MAX must be a number of at least 0, as a counter that does not exist is 0, "+
 			"or NONE", ErrOption)
+	case o.Scale > MaxScale:
+		return fmt.Errorf("%w: SCALE must be 0 to %d", ErrOption, MaxScale)
 	case o.Regions > RegionsNone:
 		return fmt.Errorf("%w: REGIONS must be ALL or NONE", ErrOption)
 	case o.Regions == RegionsAll && o.Mode == Approx:
@@ -219,8 +225,9 @@ func defaultError(m Mode) float64 {
 
 // Apply returns the options after an ALTER, or of a CREATE if o has no more than a name
 // and a prefix, SKEW and IDTIME. Settings that stood at the
-// default of the old mode move to the default of the new one.
-func (c TableChange) Apply(o TableOptions) TableOptions {
+// default of the old mode move to the default of the new one. Bounds stay what they are in another scale;
+// ErrOption if they cannot.
+func (c TableChange) Apply(o TableOptions) (TableOptions, error) {
 	if c.Mode != nil && *c.Mode != o.Mode {
 		if o.Error == defaultError(o.Mode) {
 			o.Error = defaultError(*c.Mode)
@@ -234,9 +241,27 @@ func (c TableChange) Apply(o TableOptions) TableOptions {
 	set(&o.IDTime, c.IDTime)
 	set(&o.Skew, c.Skew)
 	set(&o.Regions, c.Regions)
-	set(&o.Min, c.Min)
-	set(&o.Max, c.Max)
-	return o
+	scale := o.Scale
+	set(&o.Scale, c.Scale) // before the bounds, which are in steps of it
+	err := o.setBound("MIN", &o.Min, c.Min, scale)
+	return o, cmp.Or(err, o.setBound("MAX", &o.Max, c.Max, scale))
+}
+
+// setBound gives a table one of its bounds anew, or keeps the one it has, which is in steps of a scale.
+func (o *TableOptions) setBound(token string, b, v *Bound, scale uint8) error {
+	if set(b, v); v == nil {
+		for ; scale > o.Scale && b.N%10 == 0; scale-- {
+			b.N /= 10
+		}
+		b.Points = Points(scale)
+	}
+	if o.Scale > MaxScale {
+		return nil // which Validate refuses
+	}
+	if err := b.toSteps(o.Scale); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrOption, token, err)
+	}
+	return nil
 }
 
 func set[T any](dst *T, v *T) {
@@ -282,8 +307,8 @@ func (t TableSet) Alter(name string, ch TableChange) (TableSet, error) {
 	if d == nil {
 		return nil, ErrNoTable
 	}
-	o := ch.Apply(*d)
-	if err := o.Validate(); err != nil {
+	o, err := ch.Apply(*d)
+	if err = cmp.Or(err, o.Validate()); err != nil {
 		return nil, err
 	}
 	*d = o.withDefaults()

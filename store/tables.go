@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -83,6 +84,10 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 	}
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
+	defer s.endRescale(ps)
+	if err := s.beginRescale(ps, change); err != nil {
+		return err
+	}
 	x := s.internal(ps...)
 	x.lock()
 	err := s.refusal(ps...)
@@ -124,7 +129,7 @@ func (x *execution) newCatalogs(ps []*partition,
 		}
 		bytes, err := p.bytesForAll(cat)
 		if err == nil {
-			err = p.checkTold(cat)
+			err = cmp.Or(p.checkTold(cat), p.checkScales(cat))
 		}
 		if err != nil {
 			return nil, 0, err

@@ -18,8 +18,8 @@ var (
 	ErrThrottleNumbers = errors.New("max_burst and quantity must be at least 0, count and period at least 1")
 	ErrThrottleRate    = errors.New("count must be at most 1000000 for each second of period")
 	ErrThrottleBurst   = errors.New("max_burst is too large for this rate")
-	ErrThrottleTable   = errors.New("a throttle keeps a time, which no MIN or MAX can bound, and no region can " +
-		"add to its own: use a table without MIN and MAX, in regions one with REGIONS NONE")
+	ErrThrottleTable   = errors.New("a throttle keeps a time, which has no SCALE, no MIN or MAX can bound, and no " +
+		"region can add to its own: use a table without SCALE, MIN and MAX, in regions one with REGIONS NONE")
 )
 
 // micros is a second in microseconds.
@@ -101,7 +101,7 @@ func (x *turn) cThrottle(op *Op) error {
 			return err
 		}
 	}
-	if r.p.tableBounds(r.key) != noBounds || r.isShared() {
+	if r.p.tableBounds(r.key) != noBounds || r.p.scaleOf(r.key) > 0 || r.isShared() {
 		return ErrThrottleTable
 	}
 	if err := x.checkType(r); err != nil {

@@ -107,7 +107,7 @@ func TestThrottleVectors(t *testing.T) {
 // TestThrottleRefusals: what no throttle can be, and what its opid cannot be.
 func TestThrottleRefusals(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
-	must(t, s.CreateTable(TableOptions{Name: "b", Prefix: "b:", Max: Bound{1, true}}))
+	must(t, s.CreateTable(TableOptions{Name: "b", Prefix: "b:", Max: boundAt(1)}))
 	must(t, s.CreateTable(TableOptions{Name: "own", Prefix: "own:", Regions: RegionsNone}))
 	do(s, Op{Kind: FBFReserve, Key: []byte("filter")})
 	must(t, do(s, throttled("k", "1", 1, 1, 60, 1)).Err)

@@ -16,6 +16,7 @@ type turn struct {
 	items   []uint64 // hashes of filter items
 	atomic  bool     // the batch is
 	unread  bool     // one of its machines has an object that cannot be read
+	scaled  bool     // one of them has a table with SCALE, or is about to change a scale
 	wall    int64    // unix ms, when the share was locked
 	running int64    // … and the running time (clock.go)
 	confirm []int    // refs whose opid must be looked up in runs

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// A table's SCALE says what the integers of its counters mean, and of what is remembered of their
+// operations. So it changes only where there are none. While the partitions are searched for them, writes
+// to the keys whose scale would change are refused (machine.rescaling), and all others go on.
+
+// ErrScale: a table's SCALE cannot change.
+var ErrScale = errors.New("SCALE cannot change under counters, holds and remembered operations: delete them " +
+	"and wait for WINDOW, or take another PREFIX")
+
+// Rescales reports whether there are keys whose scale another set of tables would change.
+func (t TableSet) Rescales(next TableSet) bool {
+	for _, set := range []TableSet{t, next} {
+		for i := range set { // a key's table is that of the longest prefix, old or new
+			if t.Of(set[i].Prefix).Scale != next.Of(set[i].Prefix).Scale {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rescales is TableSet.Rescales of catalogues. Before its first one a partition has no keys.
+func (c *catalog) rescales(next *catalog) bool {
+	return c != nil && next != c && c.set().Rescales(next.set())
+}
+
+// beginRescale makes sure that a change of catalogues changes the scale of nothing. It ends with endRescale.
+func (s *Store) beginRescale(ps []*partition, change func(*catalog, moment) (*catalog, error)) error {
+	for _, p := range ps {
+		r, err := s.mark(p, change)
+		if err == nil && r != nil {
+			err = r.search()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endRescale lets writes in again.
+func (s *Store) endRescale(ps []*partition) {
+	for _, p := range ps {
+		p.mu.Lock()
+		p.rescaling = nil
+		p.mu.Unlock()
+	}
+}
+
+// rescale is the search of one partition.
+type rescale struct {
+	s         *Store
+	p         *partition
+	old, next *catalog
+	upTo      uint64 // all that there may be was logged up to this sequence
+}
+
+// mark has a partition refuse writes to the keys whose scale changes; nil if there can be none.
+func (s *Store) mark(p *partition, change func(*catalog, moment) (*catalog, error)) (*rescale, error) {
+	p.lock()
+	defer p.mu.Unlock()
+	next, err := change(p.catalog, p.moment(s.look()))
+	if err != nil || !p.catalog.rescales(next) {
+		return nil, err
+	}
+	p.rescaling = next
+	for key := range p.holds.keys {
+		if p.rescales([]byte(key)) {
+			return nil, fmt.Errorf("%w (a hold on key %q is open)", ErrScale, key)
+		}
+	}
+	return &rescale{s, p, p.catalog, next, p.seq}, nil
+}
+
+// changes reports whether the scale of a key changes.
+func (r *rescale) changes(key []byte) bool { return r.old.find(key).Scale != r.next.find(key).Scale }
+
+// search looks for a counter, and for a record, of such a key.
+func (r *rescale) search() error {
+	from, end := r.p.rowRange()
+	for cursor := cursorAt(from); cursor < cursorAt(end); {
+		var found []byte
+		_, next, err := r.s.scanPartition(r.p, cursor, scanRescale, func(key []byte, t Type) {
+			if t == TypeCounter && r.changes(key) {
+				found = key
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			return fmt.Errorf("%w (key %q)", ErrScale, found)
+		}
+		cursor = next
+	}
+	// The first lets go of expired runs, and makes runs of what memory has, which the next may let go of.
+	for range 2 {
+		if err := r.s.flushRecords(r.p, true); err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		if err := r.searchRuns(); !errors.Is(err, fs.ErrNotExist) { // else merged meanwhile
+			return err
+		}
+	}
+	return ErrRescaling
+}
+
+// scanRescale is how many keys are searched at a time.
+const scanRescale = 4096
+
+// searchRuns looks for a record in runs.
+func (r *rescale) searchRuns() error {
+	tables, _, err := r.s.recordsInRuns(r.p, r.upTo)
+	for i := 0; err == nil && i < len(tables); i++ {
+		err = r.p.seen.ScanRuns(tables[i], 0, func(_, _ uint64, value []byte) error {
+			o, err := seen.ReadRecord(value)
+			if err == nil && r.changes(o.Key) {
+				err = fmt.Errorf("%w (an operation on key %q is remembered)", ErrScale, o.Key)
+			}
+			return err
+		})
+	}
+	return err
+}
