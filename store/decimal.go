@@ -103,6 +103,11 @@ func (p *machine) rescales(key []byte) bool {
 	return p.rescaling != nil && p.rescaling.find(key).Scale != p.catalog.find(key).Scale
 }
 
+// rescales is TableSet.Rescales of catalogues. Before its first one a partition has no keys.
+func (c *catalog) rescales(next *catalog) bool {
+	return c != nil && next != c && c.set().Rescales(next.set())
+}
+
 // checkScales refuses tables with scales for which the machine was not searched (rescale.go).
 func (p *machine) checkScales(next *catalog) error {
 	searched := p.catalog

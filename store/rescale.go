@@ -16,23 +16,6 @@ import (
 var ErrScale = errors.New("SCALE cannot change under counters, holds and remembered operations: delete them " +
 	"and wait for WINDOW, or take another PREFIX")
 
-// Rescales reports whether there are keys whose scale another set of tables would change.
-func (t TableSet) Rescales(next TableSet) bool {
-	for _, set := range []TableSet{t, next} {
-		for i := range set { // a key's table is that of the longest prefix, old or new
-			if t.Of(set[i].Prefix).Scale != next.Of(set[i].Prefix).Scale {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// rescales is TableSet.Rescales of catalogues. Before its first one a partition has no keys.
-func (c *catalog) rescales(next *catalog) bool {
-	return c != nil && next != c && c.set().Rescales(next.set())
-}
-
 // beginRescale makes sure that a change of catalogues changes the scale of nothing. It ends with endRescale.
 func (s *Store) beginRescale(ps []*partition, change func(*catalog, moment) (*catalog, error)) error {
 	for _, p := range ps {

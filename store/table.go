@@ -376,6 +376,18 @@ func (t TableSet) Of(key string) (o *TableOptions) {
 	return o
 }
 
+// Rescales reports whether there are keys whose scale another set of tables would change.
+func (t TableSet) Rescales(next TableSet) bool {
+	for _, set := range []TableSet{t, next} {
+		for i := range set { // a key's table is that of the longest prefix, old or new
+			if t.Of(set[i].Prefix).Scale != next.Of(set[i].Prefix).Scale {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // sorted sorts the set in place.
 func (t TableSet) sorted() TableSet {
 	slices.SortFunc(t, func(a, b TableOptions) int { return strings.Compare(a.Name, b.Name) })
