@@ -19,6 +19,7 @@ type call struct {
 	named  bool              // the opid is the caller's, even if it is empty
 	fresh  bool              // the package made the opid just now, so nobody else can have sent it
 	reads  bool              // it changes nothing
+	plain  bool              // it is what Do does with op
 }
 
 // key returns one of the keys.
@@ -31,9 +32,10 @@ func (o *call) key(i int) string {
 
 // addition returns the call that an Op is.
 func addition(op Op) call {
-	return call{op: op, does: fmt.Sprintf("add %d to", op.Delta), answer: 2, args: func(op Op) []any {
-		return timed(op, "CINCRBY", op.Key, op.ID, op.Delta, "WITHSTATUS")
-	}}
+	return call{op: op, does: fmt.Sprintf("add %d to", op.Delta), answer: 2, plain: true,
+		args: func(op Op) []any {
+			return timed(op, "CINCRBY", op.Key, op.ID, op.Delta, "WITHSTATUS")
+		}}
 }
 
 // timed returns a command with the operation's time, if that is known.

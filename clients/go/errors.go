@@ -17,8 +17,8 @@ import (
 type Outcome int
 
 const (
-	// Unknown: the operation may have been applied. Do with the same Op, within the table's
-	// WINDOW, finds out and has it applied once.
+	// Unknown: the operation may have been applied. Do with the same Op, or the same operation with
+	// the same ID, within the table's WINDOW, finds out and has it applied once.
 	Unknown Outcome = iota
 	// NotApplied: it has not been applied, and no try that is still under way can change
 	// that. Of an operation that may have been sent before (its opid is the caller's, so the package
@@ -36,9 +36,12 @@ func (o Outcome) String() string {
 
 // Error is what became of an operation without a value.
 type Error struct {
-	// Op is what was tried: of other operations than additions with the first key and the first amount.
-	// Its ID is empty if it was not made yet, since the server could not be asked for the time.
-	Op      Op
+	// Op is the addition that was tried, for Do. It is zero for any other operation, also for an
+	// addition with a bound or an expiry: ask for that again, with ID.
+	Op  Op
+	Key string // the first one
+	// ID is the opid. It is empty if there is none yet, since the server could not be asked for the time.
+	ID      string
 	Outcome Outcome
 	// Err is the most telling error of all tries: the last answer of the server, else the last
 	// failure of a connection, else that there was no answer in time.
@@ -53,7 +56,7 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("fbfkv: %s %q (opid %q): %v", e.does, e.Op.Key, e.Op.ID, e.Outcome)
+	text := fmt.Sprintf("fbfkv: %s %q (opid %q): %v", e.does, e.Key, e.ID, e.Outcome)
 	if e.Tries > 1 {
 		text += fmt.Sprintf(" after %d tries in %v", e.Tries, e.Elapsed.Round(time.Millisecond))
 	}
@@ -228,7 +231,10 @@ func failure(o call, unknown, err error) *Error {
 	if errors.As(err, &already) { // of learn
 		*e = *already
 	}
-	e.Op, e.does, e.Outcome = o.op, o.does, Unknown
+	e.Op, e.Key, e.ID, e.does, e.Outcome = Op{}, o.op.Key, o.op.ID, o.does, Unknown
+	if o.plain {
+		e.Op = o.op
+	}
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}

@@ -91,6 +91,7 @@ func (c *Client) apply(ctx context.Context, o call, allowed string, options []Op
 		}
 		o.op.At = max(o.op.At, option.at)
 	}
+	o.plain = o.plain && more == nil
 	o.args = func(op Op) []any {
 		args := append(words(op), more...)
 		for _, word := range last {

@@ -27,9 +27,18 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.AddWith(ctx, "k", 1, ID("x"), Min(0), Max(9), ExpireIn(time.Hour), IfNone()); err == nil ||
-		errors.Is(err, ErrArgument) {
-		t.Errorf("of an addition that has them: %v", err)
+	// What Do would send without the bounds is not in the error, but its name is.
+	_, err := c.AddWith(ctx, "k", 1, ID("x"), Min(0), Max(9), ExpireIn(time.Hour), IfNone())
+	var e *Error
+	if !errors.As(err, &e) || errors.Is(err, ErrArgument) || e.Op != (Op{}) || e.ID != "x" || e.Key != "k" {
+		t.Errorf("of an addition that has them: %v, %+v", err, e)
+	}
+	_, err = c.AddWith(ctx, "k", 1, ID("x"), At(time.UnixMilli(1700000000000)))
+	if want := (Op{"k", "x", 1, 1700000000000}); !errors.As(err, &e) || e.Op != want {
+		t.Errorf("of a plain addition: %v, %+v", err, e)
+	}
+	if _, err = c.Hold(ctx, "k", "h", 1, time.Hour); !errors.As(err, &e) || e.Op != (Op{}) || e.ID != "h" {
+		t.Errorf("of a hold: %v, %+v", err, e)
 	}
 }
 
