@@ -31,56 +31,59 @@ func TestHandOverGivesUp(t *testing.T) {
 		"all disks hang, more than an entry":            {true, 1500},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShard(t, 3)
-			s.mustAdd("warm", "up")
-			s.awaitApplied()
-			leader := s.leader()
-			n := leader.running()
-			var answers []func()
-			for _, m := range s.members {
-				if m != leader || scene.leader {
-					answers = append(answers, m.hangDisk())
-				}
-			}
-			l := newLoad(s)
-			l.pause = 100
-			count := func(what string, ops int) {
-				for i := range ops {
-					id := fmt.Sprint(what, i, strings.Repeat("x", 400))
-					l.clients.Go(func() {
-						l.count(fmt.Sprint("k", i%7), id, rand.New(rand.NewPCG(1, uint64(i))))
-					})
-				}
-			}
-			is := func(decided uint64) func() bool {
-				return func() bool {
-					n.log.mu.Lock()
-					defer n.log.mu.Unlock()
-					return n.log.place-n.log.decided >= decided
-				}
-			}
-			count("flies", 1)
-			await(t, "an entry is on its way", is(1))
-			count("queued", scene.queued)
-			await(t, "others wait", is(uint64(scene.queued)))
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			if err := n.HandOver(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the hand-over ends with %v", err)
-			}
-			count("late", 20)
-			for _, answer := range answers {
-				answer()
-			}
-			l.more(int64(scene.queued + 21))
-			l.finish()
-			for _, m := range s.members {
-				if st := m.running().Status(); st.Fenced > 0 {
-					t.Errorf("node %s has ignored %d entries", m.id[39:], st.Fenced)
-				}
-			}
+			virtual(t, func(t *testing.T) { giveUpHandOver(t, scene.leader, scene.queued) })
 		})
+	}
+}
+
+func giveUpHandOver(t *testing.T, leaderHangs bool, queued int) {
+	s := newShard(t, 3)
+	s.mustAdd("warm", "up")
+	s.awaitApplied()
+	leader := s.leader()
+	n := leader.running()
+	var answers []func()
+	for _, m := range s.members {
+		if m != leader || leaderHangs {
+			answers = append(answers, m.hangDisk())
+		}
+	}
+	l := newLoad(s)
+	l.pause = 100
+	count := func(what string, ops int) {
+		for i := range ops {
+			id := fmt.Sprint(what, i, strings.Repeat("x", 400))
+			l.clients.Go(func() {
+				l.count(fmt.Sprint("k", i%7), id, rand.New(rand.NewPCG(1, uint64(i))))
+			})
+		}
+	}
+	is := func(decided uint64) func() bool {
+		return func() bool {
+			n.log.mu.Lock()
+			defer n.log.mu.Unlock()
+			return n.log.place-n.log.decided >= decided
+		}
+	}
+	count("flies", 1)
+	await(t, "an entry is on its way", is(1))
+	count("queued", queued)
+	await(t, "others wait", is(uint64(queued)))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := n.HandOver(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the hand-over ends with %v", err)
+	}
+	count("late", 20)
+	for _, answer := range answers {
+		answer()
+	}
+	l.more(int64(queued + 21))
+	l.finish()
+	for _, m := range s.members {
+		if st := m.running().Status(); st.Fenced > 0 {
+			t.Errorf("node %s has ignored %d entries", m.id[39:], st.Fenced)
+		}
 	}
 }
 
@@ -224,31 +227,34 @@ func TestSectionsCount(t *testing.T) {
 func TestTransferThatDoesNotEnd(t *testing.T) {
 	for name, ends := range map[string]bool{"it ends in time": false, "it does not": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShard(t, 3)
-			s.mustAdd("k", "1")
-			s.awaitApplied()
-			leader := s.leader()
-			n := leader.running()
-			if ends {
-				leader.fatal = make(chan error, 10)
-				n.refusalLimit = 100 * time.Millisecond
-			}
-			to := leader.others()[0]
-			s.faults.cut(leader.id, to)
-			if err := n.HandOver(t.Context(), to); err == nil {
-				t.Fatal("the hand-over succeeds")
-			}
-			if ends {
-				if err := <-leader.fatal; !strings.Contains(err.Error(), "has taken no entry") {
-					t.Errorf("it ends with %v", err)
-				}
-				return
-			}
-			s.faults.heal(leader.id, to)
-			s.mustAdd("k", "2")
+			virtual(t, func(t *testing.T) { endsTransfer(t, ends) })
 		})
 	}
+}
+
+func endsTransfer(t *testing.T, ends bool) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "1")
+	s.awaitApplied()
+	leader := s.leader()
+	n := leader.running()
+	if ends {
+		leader.fatal = make(chan error, 10)
+		n.refusalLimit = 100 * time.Millisecond
+	}
+	to := leader.others()[0]
+	s.faults.cut(leader.id, to)
+	if err := n.HandOver(t.Context(), to); err == nil {
+		t.Fatal("the hand-over succeeds")
+	}
+	if ends {
+		if err := <-leader.fatal; !strings.Contains(err.Error(), "has taken no entry") {
+			t.Errorf("it ends with %v", err)
+		}
+		return
+	}
+	s.faults.heal(leader.id, to)
+	s.mustAdd("k", "2")
 }
 
 // TestHandOverIsAnswered: Raft, which waits for the disk, has not taken a hand-over when its time
