@@ -102,15 +102,15 @@ func (s *Store) acknowledge(q *Pull, upTo uint64, ranges int) {
 	if h == nil {
 		return
 	}
+	if h.hold.Lost() { // it was too far behind; the new one keeps all that is not acknowledged anew
+		h.hold, h.acked = s.holdFor(q.By), make([]map[uint16]uint64, len(s.partitions))
+	}
 	if h.acked[q.Partition] == nil {
 		h.acked[q.Partition] = make(map[uint16]uint64)
 	}
 	of := h.acked[q.Partition]
 	if last, known := of[q.First]; known && upTo <= last {
 		return
-	}
-	if h.hold.Lost() { // it was too far behind
-		h.hold = s.holdFor(q.By)
 	}
 	of[q.First] = upTo
 	if len(of) < ranges {

@@ -122,9 +122,6 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.Seq == 0 {
-		s.acknowledge(&q.Pull, 0, ranges) // a hold that was lost is taken anew, before the sequence is fixed
-	}
 	p.lock()
 	g := p.regions
 	t := &pageTeller{teller: teller{s: s, p: p, catalog: p.catalog, pulled: q.head(p)}}
@@ -159,7 +156,9 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*pageTeller, error) {
 	if err := here.wait(); err != nil {
 		return nil, err
 	}
-	if q.Of == t.Region { // else who asks goes on with the log where it was
+	// Else who asks goes on with the log where it was. If a checkpoint has cut the log in between, who asks
+	// gets ErrGap, and a state again.
+	if q.Of == t.Region {
 		s.acknowledge(&q.Pull, t.upTo, ranges)
 	}
 	return t, nil

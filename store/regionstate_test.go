@@ -264,6 +264,47 @@ func TestStateKeepsLog(t *testing.T) {
 	}
 }
 
+// TestLostHoldOfIdleReader: a region that had taken all when what is kept for it was lost, has all kept for it
+// again once it asks, although it acknowledges nothing new; and what it had taken is not kept.
+func TestLostHoldOfIdleReader(t *testing.T) {
+	w := newTestRegionsWith(t, 1, false, 1, 1)
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	a, b := w.r[0], w.r[1]
+	count := func() {
+		for range 4 {
+			for i := range 300 {
+				cincr(a.s, fmt.Sprint("k", i%7), fmt.Sprint(a.seq(0)), 1)
+			}
+			must(t, a.s.Snapshot())
+		}
+	}
+	take := func() {
+		answer, err := w.pull(b, a, 0, 0, 1<<20)
+		must(t, err)
+		_, err = b.s.Take(answer)
+		must(t, err)
+	}
+	count()
+	take()
+	take() // which acknowledges that
+	a.s.peers.of[1].hold.Release()
+	take()
+	must(t, a.s.Snapshot())
+	if kept := a.s.peers.of[1].hold.Kept(); kept > 0 || a.s.peers.of[1].hold.Lost() {
+		t.Errorf("%d bytes are kept for a region that has all", kept)
+	}
+	count()
+	take()
+	for i := range 7 {
+		va, _ := get(a.s, fmt.Sprint("k", i))
+		if vb, _ := get(b.s, fmt.Sprint("k", i)); va != vb || va < 200 {
+			t.Errorf("k%d is %d and %d", i, va, vb)
+		}
+	}
+}
+
 // TestStateOfForgottenTwin: a state has the id of an operation whose counter was deleted and forgotten
 // before anyone else knew of it. A region that has also applied it takes it back all the same.
 func TestStateOfForgottenTwin(t *testing.T) {
