@@ -354,11 +354,13 @@ func (c *checkpoint) putHolds(b *persistence.Changes) {
 	if c.holds.drop {
 		b.DropHolds(c.p.id)
 	}
-	for _, k := range c.holds.gone {
-		b.DeleteHold(c.p.id, k)
+	for _, h := range c.holds.gone {
+		b.DeleteHold(c.p.id, h.name())
 	}
+	var row []byte
 	for _, h := range c.holds.put {
-		b.PutHold(c.p.id, h.key, h.value)
+		row = h.encode(row[:0])
+		b.PutHold(c.p.id, h.name(), row)
 	}
 }
 

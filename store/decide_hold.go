@@ -133,6 +133,9 @@ func (x *turn) mayHold(op *Op, r *ref) error {
 	case r.isShared():
 		return ErrHoldRegions
 	}
+	if next := r.p.nextTables; next != nil && next.Of(string(r.key)).Mode != Exact {
+		return ErrHoldMode // else new holds could put off the change for ever
+	}
 	return nil
 }
 
@@ -190,14 +193,15 @@ func (x *turn) endHold(p *machine, h *hold) {
 	key, id := []byte(h.of.key), []byte(h.id)
 	t := p.tableOf(key)
 	r := ref{key: key, p: p, t: t, hash: p.hashes.ids.Hash(key, id)}
-	x.logEnd(&r, h, id, seen.HoldEnd{How: seen.Expired, Opened: h.opened})
+	x.logEnd(&r, h, id, seen.HoldEnd{How: seen.Expired, Opened: h.opened, Result: h.expires})
 }
 
 // logEnd logs the end of a hold. The table's filter takes the opid, also if it is full: an EXACT table's
-// filter only errs more often then, and what has happened must be remembered.
+// filter only errs more often then, and what has happened must be remembered. So does a disk without space for
+// what the filter has planned: the hold's own end has its room.
 func (x *turn) logEnd(r *ref, h *hold, id []byte, end seen.HoldEnd) {
 	if r.t.filter.Due(x.at(r.p).logged) {
-		_ = x.plan(r.p, r.t) // else later
+		_ = x.plan(r.p, r.t) // else the next operation of the table does, or is refused for it
 	}
 	x.end = end
 	e := &x.entry
@@ -224,13 +228,13 @@ func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold,
 			return nil, err
 		}
 		x.endHold(r.p, h)
-		return nil, expiredAt(x.wall)
+		return nil, expiredAt(h.expires)
 	}
 	if end := r.seen.Hold; r.verdict == verdictSeen && end != nil {
 		r.t.figures.Duplicates++
 		switch {
 		case end.How == seen.Expired:
-			return nil, expiredAt(r.seen.UnixMs)
+			return nil, expiredAt(end.Result)
 		case same(end):
 			return nil, nil
 		case end.How == seen.Cancelled:
@@ -247,9 +251,9 @@ func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold,
 	return nil, ErrNoHold
 }
 
-func expiredAt(wall int64) error {
+func expiredAt(expires int64) error {
 	return &endedError{ErrHoldExpired, fmt.Sprintf("hold ended at %d, nothing was applied: if it must count, "+
-		"use CINCRBY with a new opid", wall)}
+		"use CINCRBY with a new opid", expires)}
 }
 
 // cSettle ends a hold, and adds what has happened to the counter.

@@ -310,39 +310,40 @@ func decodeHold(id, b []byte) (*hold, error) {
 
 // savedHolds are the changes of holds that a checkpoint writes.
 type savedHolds struct {
-	drop bool // all rows that there are
-	put  []savedHold
-	gone []persistence.HoldKey
+	drop      bool // all rows that there are
+	put, gone []savedHold
 }
 
+// savedHold is a hold with its key, which it forgets once it has ended. Nothing of it that is saved changes.
 type savedHold struct {
-	key   persistence.HoldKey
-	value []byte
+	*hold
+	of *keyHolds
 }
 
 // takeChanged returns what has changed since the last checkpoint, which the caller writes, together with
-// the state of now. If that fails, the caller sets whole.
+// the state of now. If that fails, the caller sets whole. There may be many, so nothing is encoded yet.
 func (h *holdings) takeChanged() (s savedHolds) {
 	if s.drop = h.whole; s.drop {
-		h.opened, h.ended = slices.Clone(h.due), nil
+		h.opened, h.ended = h.due, nil
 	}
+	s.put, s.gone = make([]savedHold, 0, len(h.opened)), make([]savedHold, 0, len(h.ended))
 	for _, o := range h.opened {
 		if o.of == nil {
 			continue
 		}
 		o.tag |= isSaved
-		s.put = append(s.put, savedHold{o.name(), o.encode(nil)})
+		s.put = append(s.put, savedHold{o, o.of})
 	}
 	for _, o := range h.ended {
-		s.gone = append(s.gone, o.name())
+		s.gone = append(s.gone, savedHold{o, o.of})
 		o.of = nil
 	}
 	h.opened, h.ended, h.whole = nil, nil, false
 	return s
 }
 
-func (o *hold) name() persistence.HoldKey {
-	return persistence.HoldKey{Key: []byte(o.of.key), ID: []byte(o.id)}
+func (s savedHold) name() persistence.HoldKey {
+	return persistence.HoldKey{Key: []byte(s.of.key), ID: []byte(s.id)}
 }
 
 // putHold takes a hold that was saved.

@@ -33,6 +33,8 @@ type machine struct {
 	retired      []func()
 	// regionIncarnation is Options.RegionIncarnation, of a replica.
 	regionIncarnation uint64
+	// nextTables are the cluster's tables while open holds are in their way (Store.SetTables); nil: none are.
+	nextTables TableSet
 	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets),
 	// since the process began; nil: none was.
 	dropped []uint64

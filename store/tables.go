@@ -37,17 +37,28 @@ func (s *Store) changeTables(change func(TableSet) (TableSet, error)) error {
 
 // SetTables makes the tables those of a cluster, which has counted their changes: the version. It returns
 // once they are committed, in all partitions at once. A partition that has this version, or
-// a newer one, stays as it is: its tables never go back to what they were. Errors: as CreateTable's.
+// a newer one, stays as it is: its tables never go back to what they were. Errors: as CreateTable's. If open
+// holds are in the way, no new ones are opened that would be: the caller tries again.
 func (s *Store) SetTables(t TableSet, version uint64) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
-	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) {
+	err := s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) {
 		if c.Version >= version {
 			return c, nil
 		}
 		return c.follow(t, version, at)
 	})
+	var next TableSet
+	if errors.Is(err, ErrHoldsOpen) {
+		next = t
+	}
+	for _, p := range s.partitions {
+		p.lock()
+		p.nextTables = next
+		p.mu.Unlock()
+	}
+	return err
 }
 
 // CheckTables reports whether SetTables would find room for tables here, also on a replica that does

@@ -56,7 +56,7 @@ type HoldEnd struct {
 	How     How
 	Opened  int64 // wall time, unix ms
 	Settled int64 // what was added to the counter
-	Result  int64 // the counter then
+	Result  int64 // the counter then; of a hold that expired: its time, unix ms
 }
 
 // How is what ended a hold.
@@ -154,7 +154,8 @@ func (h *HoldEnd) AppendTo(dst []byte) []byte {
 func ReadHoldEnd(b []byte) *HoldEnd {
 	d := coding.Reader{Rest: b}
 	h := HoldEnd{How: How(d.Byte()), Opened: d.Varint(), Settled: d.Varint(), Result: d.Varint()}
-	if d.End(); d.Bad || h.How < Settled || h.How > Expired || h.How != Settled && (h.Settled|h.Result) != 0 {
+	if d.End(); d.Bad || h.How < Settled || h.How > Expired || h.How != Settled && h.Settled != 0 ||
+		h.How == Cancelled && h.Result != 0 {
 		return nil
 	}
 	return &h
