@@ -264,8 +264,8 @@ func TestStateKeepsLog(t *testing.T) {
 	}
 }
 
-// TestLostHoldOfIdleReader: a region that had taken all when what is kept for it was lost, has all kept for it
-// again once it asks, although it acknowledges nothing new; and what it had taken is not kept.
+// TestLostHoldOfIdleReader: a region that had taken all when what is kept for it was lost, has all kept for
+// it again once it asks, although it acknowledges nothing new; and what it had taken is not kept.
 func TestLostHoldOfIdleReader(t *testing.T) {
 	w := newTestRegionsWith(t, 1, false, 1, 1)
 	for i, r := range w.r {
