@@ -197,8 +197,8 @@ func (x *turn) endHold(p *machine, h *hold) {
 }
 
 // logEnd logs the end of a hold. The table's filter takes the opid, also if it is full: an EXACT table's
-// filter only errs more often then, and what has happened must be remembered. So does a disk without space for
-// what the filter has planned: the hold's own end has its room.
+// filter only errs more often then, and what has happened must be remembered. It does so, too, if the disk
+// has no space for what the filter plans: the end has room of its own.
 func (x *turn) logEnd(r *ref, h *hold, id []byte, end seen.HoldEnd) {
 	if r.t.filter.Due(x.at(r.p).logged) {
 		_ = x.plan(r.p, r.t) // else the next operation of the table does, or is refused for it

@@ -140,7 +140,7 @@ func TestBackupOfHolds(t *testing.T) {
 			all = append(all, fmt.Sprint(op.Value, op.Object))
 		}
 		for i := range 40 {
-			op := do(s, Op{Kind: CSettle, Key: []byte(fmt.Sprint("k", i%7)), ID: []byte(fmt.Sprint(i)), Delta: 1})
+			op := do(s, Op{Kind: CSettle, Key: fmt.Append(nil, "k", i%7), ID: fmt.Append(nil, i), Delta: 1})
 			all = append(all, fmt.Sprint(op.Value, op.Applied, op.Err))
 		}
 		return all
