@@ -4,7 +4,8 @@ export class FbfkvError extends Error {
   constructor(op, outcome, code, cause, { server = '', tries = 1, elapsed = 0 } = {}) {
     const times = tries > 1 ? ` after ${tries} tries in ${Math.round(elapsed)} ms` : '';
     const at = server ? ` at ${server}` : '';
-    super(`fbfkv: add ${op.delta} to ${JSON.stringify(op.key)} (opid ${JSON.stringify(op.id)}): ${outcome}${times}${at}: ${text(cause)}`, { cause });
+    const what = op.delta === undefined ? op.words[0] : `add ${op.delta} to`;
+    super(`fbfkv: ${what} ${JSON.stringify(op.key)} (opid ${JSON.stringify(op.id)}): ${outcome}${times}${at}: ${text(cause)}`, { cause });
     Object.assign(this, { name: 'FbfkvError', op, outcome, code, server, tries, elapsed });
   }
 }
@@ -33,7 +34,7 @@ export class Trail {
     const code = codeOf(err);
     // Of an operation that may have been sent before, a refusal says only that this server has not applied it so far.
     // Another region may have, and an earlier try may still be on its way.
-    const certain = (!unknown && fresh) || code === 'MISMATCH' || code === 'ARGUMENT';
+    const certain = (!unknown && fresh) || ['MISMATCH', 'ARGUMENT', 'ENDED', 'EXPIRED'].includes(code);
     const elapsed = performance.now() - this.#begun;
     return new FbfkvError(op, certain ? 'not applied' : 'outcome unknown', codeOf(this.#told), this.#told,
       { server: this.#server, tries: this.tries, elapsed });
@@ -54,6 +55,8 @@ const spoken = [
   ['ERR increment or decrement would overflow', 'OVERFLOW'],
   ['ERR operation time is in the future', 'FUTURE'],
   ['ERR max number of clients', 'MAXCLIENTS'],
+  ['ERR the key cannot be read', 'UNREADABLE'],
+  ['ERR 64 other operations', 'COLLISION'],
   ['ERR opid must be', 'ARGUMENT'],
   ['ERR key must be', 'ARGUMENT'],
   ['ERR AT is a time in milliseconds', 'ARGUMENT'],
@@ -96,7 +99,7 @@ export function judge(err) {
       return { again: true, unknown: !(err instanceof NotSent), lost: true };
     case 'MISCONF':
       return { again: true, unknown: !err.message.includes('nothing was applied') };
-    case 'TRYAGAIN':
+    case 'TRYAGAIN': case 'UNKNOWN':
       return { again: true, unknown: true };
     case 'MOVED': case 'ASK': case 'CLUSTERDOWN': case 'MASTERDOWN': case 'READONLY':
       return { again: true, lost: true };

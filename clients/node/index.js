@@ -1,7 +1,7 @@
 // Counts with the server fbfkv so that a retry never counts twice. index.d.ts says what
 // each function does.
 import { FbfkvError, Trail, codeOf, judge } from './errors.js';
-import { Op, uuidv7 } from './op.js';
+import { Op, digits, tail, uuidv7 } from './op.js';
 import { senderOf } from './sender.js';
 
 export { FbfkvError, Op, uuidv7 };
@@ -32,13 +32,70 @@ export class Counters {
     this.#timeout = timeout;
     this.#retryFor = retryFor;
     this.#newId = newId;
-    this.#number = numbers ? Number : number;
+    this.#number = typeof numbers === 'function' ? numbers : numbers ? Number : number;
   }
 
-  async add(key, delta) {
+  async add(key, delta, options = {}) {
+    const more = [digits(delta, 'delta'), ...tail(options)];
+    return this.#once(options, (id, at) => Op.of(['CINCRBY', key, id, ...more], at, options.status === true));
+  }
+
+  async addMany(deltas, options = {}) {
+    const list = flat(deltas);
+    return this.#once(options, (id, at) => Op.of(['CMINCRBY', id, list.length / 2, ...list, ...tail(options)], at, true));
+  }
+
+  async limit(key, options = {}) {
+    const words = ['INCREX', key, 'BYINT', digits(options.by ?? 1, 'by'), ...tail(options), 'WITHTTL', 'OPID'];
+    return this.#once(options, (id, at) => Op.of([...words, id], at));
+  }
+
+  async hold(key, amount, options = {}) {
+    return this.#once(options, (id, at) => Op.of(['CHOLD', key, id, digits(amount, 'amount'), ...tail(options)], at, true));
+  }
+
+  async settle(key, id, amount, options = {}) {
+    return this.do(Op.of(['CSETTLE', key, id, digits(amount, 'amount'), ...tail(options)], 0, true));
+  }
+
+  async cancel(key, id) {
+    return this.do(Op.of(['CCANCEL', key, id], 0, true));
+  }
+
+  held(key) {
+    return this.command('CHELD', key);
+  }
+
+  async throttle(key, { burst, count, period, quantity = 1, ...options }) {
+    const words = ['CL.THROTTLE', key, ...Object.entries({ burst, count, period, quantity }).map(([name, n]) => digits(n, name)), 'OPID'];
+    return this.#once(options, (id, at) => Op.of([...words, id], at));
+  }
+
+  async drain(key, options = {}) {
+    return this.#once(options, (id, at) => Op.of(['CGETDEL', key, id], at));
+  }
+
+  async bloomAdd(key, items, options = {}) {
+    return this.#once(options, (id, at) => Op.of(['BF.CADD', key, id, ...items], at, true));
+  }
+
+  async sketchAdd(key, items, options = {}) {
+    const list = flat(items);
+    return this.#once(options, (id, at) => Op.of(['CMS.CINCRBY', key, id, ...list], at, true));
+  }
+
+  async command(...words) {
+    const [result] = await this.#run([Op.of(words)], true, performance.now() + this.#retryFor);
+    if (result instanceof FbfkvError) throw result;
+    return result;
+  }
+
+  // #once applies an operation once. One that its caller has named may have been sent before.
+  async #once({ id, at }, build) {
+    if (id !== undefined) return this.do(build(String(id), at));
     const deadline = performance.now() + this.#retryFor;
     for (let first = true; ; first = false) {
-      const op = await this.#make(key, delta, deadline);
+      const op = await this.#make(build, deadline);
       const [result] = await this.#run([op], true, deadline);
       if (!(result instanceof FbfkvError)) return result;
       const clockIsWrong = result.code === 'STALE' || result.code === 'FUTURE';
@@ -50,7 +107,7 @@ export class Counters {
   }
 
   newOp(key, delta) {
-    return this.#make(key, delta, performance.now() + this.#retryFor);
+    return this.#make((id, at) => new Op(key, id, delta, at), performance.now() + this.#retryFor);
   }
 
   async do(op) {
@@ -67,10 +124,10 @@ export class Counters {
     this.#sender.close();
   }
 
-  async #make(key, delta, deadline) {
-    await this.#learn(new Op(key, '', delta), deadline);
+  async #make(build, deadline) {
+    await this.#learn(build('', 0), deadline);
     const now = Math.floor(this.#server + performance.now() - this.#asked);
-    return new Op(key, this.#newId(now), delta, now);
+    return build(String(this.#newId(now)), now);
   }
 
   // #run sends operations until each has an answer that trying again cannot change. Fresh
@@ -103,7 +160,7 @@ export class Counters {
         unknown[i] ||= verdict.unknown || (err !== undefined && this.#sender.hides);
         lost ||= verdict.lost;
         if (err) trails[i].note(err);
-        results[i] = err ? trails[i].failure(ops[i], fresh, unknown[i], err) : this.#number(value);
+        results[i] = err ? trails[i].failure(ops[i], fresh, unknown[i], err) : ops[i].read(value, this.#number);
         if (verdict.again) again.push(i);
       });
       pending = again;
@@ -112,18 +169,24 @@ export class Counters {
     return results;
   }
 
-  // #learn returns the WINDOW of an operation's table. It asks the server if it must.
+  // #learn returns the shortest WINDOW of the tables of an operation's keys. It asks the server if it must.
   async #learn(op, deadline) {
-    const window = this.#known ? this.#tableOf(op.key)?.window : undefined;
+    let shortest = Infinity;
+    for (const key of op.keys) shortest = Math.min(shortest, await this.#windowOf(key, op, deadline));
+    return shortest;
+  }
+
+  async #windowOf(key, op, deadline) {
+    const window = this.#known ? this.#tableOf(key)?.window : undefined;
     if (window && performance.now() - this.#asked > refreshEvery && !this.#refreshing) {
       this.#refreshing = true; // in the background; if it fails, what we know still holds
-      this.#ask(op.key, true).catch(() => {}).finally(() => { this.#refreshing = false; });
+      this.#ask(key, true).catch(() => {}).finally(() => { this.#refreshing = false; });
     }
     if (window) return window;
     const trail = new Trail(this.#sender.server);
     for (;;) {
       try {
-        return await this.#ask(op.key, false);
+        return await this.#ask(key, false);
       } catch (err) {
         const verdict = judge(err);
         if (verdict.lost) await this.#sender.reload();
@@ -140,11 +203,11 @@ export class Counters {
   // #ask asks the server for its time, its tables, and the window of a key's table, which it
   // returns; or, if all is to be fresh, of each table that was needed so far.
   async #ask(key, all) {
-    const [seconds, microseconds] = await this.#command('TIME');
+    const [seconds, microseconds] = await this.#send('TIME');
     const asked = performance.now();
     const tables = [];
     try {
-      for (const [name, prefix] of pairs(await this.#command('CTABLE', 'LIST'))) {
+      for (const [name, prefix] of pairs(await this.#send('CTABLE', 'LIST'))) {
         tables.push({ name, prefix, window: this.#tables.find((t) => t.name === name)?.window });
       }
     } catch (err) {
@@ -155,7 +218,7 @@ export class Counters {
     const needed = this.#tableOf(key, tables);
     for (const table of tables) {
       if (table.name === undefined || (table !== needed && !(all && table.window))) continue;
-      const info = new Map(pairs(await this.#command('CTABLE', 'INFO', table.name)));
+      const info = new Map(pairs(await this.#send('CTABLE', 'INFO', table.name)));
       table.window = Number(info.get('window')) || assumedWindow;
     }
     this.#known = true;
@@ -165,7 +228,7 @@ export class Counters {
     return needed.window;
   }
 
-  async #command(...args) {
+  async #send(...args) {
     const [{ value, err }] = await this.#sender.send([args]);
     if (err) throw err;
     return value;
@@ -182,11 +245,18 @@ async function pause(tries, deadline) {
   return true;
 }
 
-// number returns a counter: a bigint if a number would lose digits.
+// number returns a counter: a bigint if a number would lose digits, and text if it has decimals.
 function number(text) {
+  if (String(text).includes('.')) return text;
   const exact = BigInt(text);
   const n = Number(exact);
   return Number.isSafeInteger(n) ? n : exact;
+}
+
+// flat returns keys and their numbers in turn, of a map, an object or a list of pairs.
+function flat(numbers) {
+  const list = numbers instanceof Map || Array.isArray(numbers) ? [...numbers] : Object.entries(numbers);
+  return list.flatMap(([key, n]) => [key, digits(n, `the number of ${key}`)]);
 }
 
 // pairs returns names and values, as strings, of a map or of a list of both in turn.

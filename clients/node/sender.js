@@ -146,11 +146,12 @@ function serverOf(socket, url) {
   return `${hostname}:${port || 6379}`;
 }
 
-const keyOf = (command) => (command[0] === 'CINCRBY' ? command[1] : undefined);
+const keyOf = ([name, ...args]) => (/^(TIME|CTABLE)$/.test(name) ? undefined : args[name === 'CMINCRBY' ? 2 : 0]);
 
 // watch follows the state of a connection.
 function watch(own, timeout, isReady) {
   let failed; // why the last attempt to connect failed
+  own.setMaxListeners(0); // all operations under way wait for it
   own.on('error', (err) => { failed = err; });
   own.on('ready', () => { failed = undefined; });
   return {

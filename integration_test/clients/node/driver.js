@@ -18,9 +18,29 @@ const counters = new Counters(client, { timeout: Number(timeout), retryFor: Numb
 const failed = (err) => ({ error: err.message, code: err.code, outcome: err.outcome, op: String(err.op ?? '') });
 const outcome = (value) => (value instanceof Error ? failed(value) : { value: String(value) });
 
-async function serve({ do: what, key, delta, ops }) {
+// shown returns a result with all numbers as text: true is 1, and null is nothing.
+function shown(value) {
+  if (Array.isArray(value)) return value.map(shown);
+  if (value !== null && typeof value === 'object') return Object.fromEntries(Object.entries(value).map(([name, v]) => [name, shown(v)]));
+  return String(typeof value === 'boolean' ? Number(value) : value ?? '');
+}
+
+const pairs = (items) => items.flatMap((item, i) => (i % 2 ? [] : [[item, items[i + 1]]]));
+
+async function serve({ do: what, key, delta, ops, opid: id, min: lbound, max: ubound, expire: px, enx, saturate, items, burst, count, period, quantity }) {
+  const options = { id, lbound, ubound, px, enx };
   switch (what) {
-    case 'add': return outcome(await counters.add(key, BigInt(delta)));
+    case 'add': return shown(await counters.add(key, BigInt(delta), { ...options, status: true }));
+    case 'addmany': return shown(await counters.addMany(pairs(items), options));
+    case 'limit': return shown(await counters.limit(key, { ...options, by: delta, saturate }));
+    case 'hold': return shown(await counters.hold(key, delta, options));
+    case 'settle': return shown(await counters.settle(key, id, delta, options));
+    case 'cancel': return shown(await counters.cancel(key, id));
+    case 'held': return shown(await counters.held(key));
+    case 'throttle': return shown(await counters.throttle(key, { id, burst, count, period, quantity }));
+    case 'drain': return { value: shown(await counters.drain(key, options)) };
+    case 'bloom': return shown(await counters.bloomAdd(key, items, options));
+    case 'sketch': return shown(await counters.sketchAdd(key, pairs(items), options));
     case 'newop': return { op: String(await counters.newOp(key, BigInt(delta))) };
     case 'text': return outcome(await counters.do(ops[0]));
     case 'numbers': {
@@ -36,5 +56,5 @@ async function serve({ do: what, key, delta, ops }) {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line);
-  serve(request).catch(failed).then((answer) => console.log(JSON.stringify({ id: request.id, ...answer })));
+  serve(request).catch(failed).then((answer) => console.log(JSON.stringify({ ...answer, id: request.id })));
 }
