@@ -19,36 +19,25 @@ operations in one round trip. fbfkv.asyncio has the same for asyncio.
 
 import threading
 import time
-from typing import Callable, Iterable, List, Union
+from typing import Callable, Union
 
 import redis
 
-from .core import Core, own_client
+from .core import Core, Methods, key_of, own_client
 from .errors import (
-    NOT_APPLIED,
-    UNKNOWN,
-    Argument,
-    Error,
-    Future,
-    Loading,
-    Misconf,
-    Mismatch,
-    Moved,
-    OutOfMemory,
-    Overflow,
-    Stale,
-    TryAgain,
-    WrongType,
-)
-from .op import Op, uuid7
+    NOT_APPLIED, UNKNOWN, Argument, Bound, ClusterDown, Collision, CrossSlot, Denied, Ended, Error, Expired, Future, Loading, Misconf,
+    Mismatch, Moved, NoHold, NoRights, OutOfMemory, Overflow, ReadOnly, Sketch, Stale, TooManyClients, TryAgain, Unreadable, WrongType,
+)  # fmt: skip
+from .op import Held, Hold, Limit, Op, Result, Results, Throttle, uuid7
 
 __all__ = [
-    "Counters", "Op", "uuid7", "Error", "UNKNOWN", "NOT_APPLIED", "Stale", "Mismatch", "Future", "Argument", "Overflow",
-    "WrongType", "Misconf", "Loading", "OutOfMemory", "Moved", "TryAgain",
+    "Counters", "Op", "uuid7", "Held", "Hold", "Limit", "Result", "Results", "Throttle", "Error", "UNKNOWN", "NOT_APPLIED", "Argument",
+    "Bound", "ClusterDown", "Collision", "CrossSlot", "Denied", "Ended", "Expired", "Future", "Loading", "Misconf", "Mismatch", "Moved",
+    "NoHold", "NoRights", "OutOfMemory", "Overflow", "ReadOnly", "Sketch", "Stale", "TooManyClients", "TryAgain", "Unreadable", "WrongType",
 ]  # fmt: skip
 
 
-class Counters:
+class Counters(Methods):
     """Counts through connections of its own, with the settings of client.
 
     client is a redis.Redis or a redis.RedisCluster, which must have a socket_timeout.
@@ -63,29 +52,6 @@ class Counters:
     ) -> None:
         self._client = own_client(client, timeout)
         self._core = Core(self._client, timeout, retry_for, new_id, threading.Lock())
-
-    def add(self, key: Union[str, bytes], delta: int) -> int:
-        """Adds delta to a counter once and returns the counter after it."""
-        return self._run(self._core.add(key, delta))
-
-    def new_op(self, key: Union[str, bytes], delta: int) -> Op:
-        """Makes an operation that do sends, now or after a crash, within the WINDOW."""
-        return self._run(self._core.new_op(key, delta))
-
-    def do(self, op: Op) -> int:
-        """Sends an operation until there is an answer, and returns the counter after it.
-
-        If it was applied before, do changes nothing and returns the original result (in a
-        table with MODE APPROX, the present value).
-        """
-        return self._run(self._core.do(op))
-
-    def do_all(self, ops: Iterable[Op]) -> List[Union[int, Error]]:
-        """Sends operations as one pipeline and returns a counter or an Error for each.
-
-        What is not answered is sent again, with its own opid, without the others.
-        """
-        return self._run(self._core.do_all(list(ops)))
 
     def close(self) -> None:
         """Closes the connections that are its own. The client that was given stays open."""
@@ -157,10 +123,11 @@ class Counters:
     def _node(self, command):
         """Returns the client of the node that a command is for."""
         cluster = self._client
-        if command[0] == "CINCRBY":
-            node = cluster.nodes_manager.get_node_from_slot(cluster.keyslot(command[1]))
-        else:
+        key = key_of(command)
+        if key is None:
             node = cluster.get_random_node()
+        else:
+            node = cluster.nodes_manager.get_node_from_slot(cluster.keyslot(key))
         client = cluster.get_redis_connection(node)
         if client is None:
             raise LookupError("it was lost this moment")

@@ -6,16 +6,15 @@
 
 import asyncio
 import contextlib
-from typing import Callable, Iterable, List, Union
+from typing import Callable, Union
 
 import redis.asyncio as redis
 
-from .core import Core, own_client
-from .errors import Error
-from .op import Op, uuid7
+from .core import Core, Methods, own_client
+from .op import uuid7
 
 
-class Counters:
+class Counters(Methods):
     """As fbfkv.Counters, with a redis.asyncio.Redis or redis.asyncio.RedisCluster."""
 
     def __init__(
@@ -23,22 +22,6 @@ class Counters:
     ) -> None:
         self._client = own_client(client, timeout)
         self._core = Core(self._client, timeout, retry_for, new_id, contextlib.nullcontext())
-
-    async def add(self, key: Union[str, bytes], delta: int) -> int:
-        """Adds delta to a counter once and returns the counter after it."""
-        return await self._run(self._core.add(key, delta))
-
-    async def new_op(self, key: Union[str, bytes], delta: int) -> Op:
-        """Makes an operation that do sends, now or after a crash, within the WINDOW."""
-        return await self._run(self._core.new_op(key, delta))
-
-    async def do(self, op: Op) -> int:
-        """Sends an operation until there is an answer, and returns the counter after it."""
-        return await self._run(self._core.do(op))
-
-    async def do_all(self, ops: Iterable[Op]) -> List[Union[int, Error]]:
-        """Sends operations as one pipeline and returns a counter or an Error for each."""
-        return await self._run(self._core.do_all(list(ops)))
 
     async def close(self) -> None:
         """Closes the connections that are its own. The client that was given stays open."""

@@ -8,11 +8,16 @@ which has the map of a cluster read again.
 import copy
 import random
 import time
-from dataclasses import replace
-
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Tuple, TypedDict, Union
 
 from .errors import NOT_APPLIED, Error, Future, Stale, Trail, code_of, judge
-from .op import Op
+from .op import Held, Hold, Limit, Number, Op, Result, Results, Text, Throttle, digits
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# Keys or items with their numbers.
+Numbers = Union[Mapping[str, Number], Mapping[bytes, Number], Iterable[Tuple[Text, Number]]]
 
 REFRESH_EVERY = 60.0  # how often the server is asked again for its time and windows, in seconds
 
@@ -43,6 +48,143 @@ def own_client(client, timeout):
     return type(client)(connection_pool=pool)
 
 
+_ID = object()  # where the opid comes in the words of a command
+_VALUES = ("lbound", "ubound", "ex", "px", "exat", "pxat")
+_FLAGS = ("saturate", "persist", "enx")
+
+
+class Bounds(TypedDict, total=False):
+    """What a counter must not leave: beyond them an operation is refused as a whole, and uses up no opid."""
+
+    lbound: Number
+    ubound: Number
+
+
+class Options(Bounds, total=False):
+    """Bounds, and when the counter or the hold expires: in seconds or milliseconds, or at that Unix time.
+
+    With enx only if the counter does not expire yet; persist has it never expire. A duplicate changes no expiry.
+    """
+
+    ex: int
+    px: int
+    exat: int
+    pxat: int
+    persist: bool
+    enx: bool
+
+
+def _named(words, id, at, status):
+    return Op.of(*(id if word is _ID else word for word in words), at=at, status=status)
+
+
+def _tail(options):
+    """Returns the words of bounds and expiry."""
+    unknown = set(options) - {*_VALUES, *_FLAGS}
+    if unknown:
+        raise TypeError(f"fbfkv: there is no option {unknown.pop()}")
+    given = [n for n in _VALUES if options.get(n) is not None]
+    return [word for n in given for word in (n.upper(), digits(options[n], n))] + [n.upper() for n in _FLAGS if options.get(n)]
+
+
+def _flat(numbers):
+    """Returns keys and their numbers in turn."""
+    pairs = numbers.items() if isinstance(numbers, Mapping) else numbers
+    return [word for key, n in pairs for word in (key, digits(n, f"the number of {key!r}"))]
+
+
+def key_of(command):
+    """Returns the key by which a cluster knows where a command goes, or None."""
+    return None if command[0] in ("TIME", "CTABLE") else command[3 if command[0] == "CMINCRBY" else 1]
+
+
+class Methods:
+    """What a Counters does. Of fbfkv.asyncio.Counters all of it is awaited.
+
+    id names an operation that has a name already; without it one is made, with the time. at is when a named one was
+    made, in Unix milliseconds of the server's clock.
+    """
+
+    def add(
+        self, key: Text, delta: Number, *, id: Optional[Text] = None, at: int = 0, status: bool = False, **options: "Unpack[Options]"
+    ) -> Any:
+        """Adds delta to a counter once and returns the counter after it; with status a Result."""
+        return self._once(["CINCRBY", key, _ID, delta, *_tail(options)], id, at, status)
+
+    def add_many(self, deltas: Numbers, *, id: Optional[Text] = None, at: int = 0, **bounds: "Unpack[Bounds]") -> Results:
+        """Adds to several counters, all or none: a transfer. In a cluster they are in one slot."""
+        flat = _flat(deltas)
+        return self._once(["CMINCRBY", _ID, len(flat) // 2, *flat, *_tail(bounds)], id, at, True)
+
+    def limit(
+        self, key: Text, by: Number = 1, *, id: Optional[Text] = None, saturate: bool = False, **options: "Unpack[Options]"
+    ) -> Limit:
+        """Adds to a counter unless a bound refuses it: a quota or a rate limit.
+
+        With saturate it adds what fits. What is refused may be sent again later.
+        """
+        tail = _tail({**options, "saturate": saturate})
+        return self._once(["INCREX", key, "BYINT", digits(by, "by"), *tail, "WITHTTL", "OPID", _ID], id)
+
+    def hold(self, key: Text, amount: Number, *, id: Optional[Text] = None, at: int = 0, **options: "Unpack[Options]") -> Hold:
+        """Sets an amount aside until settle, cancel or the time, which it needs, ends the hold."""
+        return self._once(["CHOLD", key, _ID, digits(amount, "amount"), *_tail(options)], id, at, True)
+
+    def settle(self, key: Text, id: Text, amount: Number, **bounds: "Unpack[Bounds]") -> Result:
+        """Ends a hold and adds what has happened: more or less than was held, or 0."""
+        return self.do(Op.of("CSETTLE", key, id, digits(amount, "amount"), *_tail(bounds), status=True))
+
+    def cancel(self, key: Text, id: Text) -> Result:
+        """Ends a hold and adds nothing."""
+        return self.do(Op.of("CCANCEL", key, id, status=True))
+
+    def held(self, key: Text) -> Held:
+        """Returns a counter and the sums of its open holds."""
+        return self.command("CHELD", key)
+
+    def throttle(self, key: Text, *, burst: int, count: int, period: int, quantity: int = 1, id: Optional[Text] = None) -> Throttle:
+        """Limits a rate smoothly: count permits in each period of seconds, and burst more at once."""
+        return self._once(["CL.THROTTLE", key, burst, count, period, quantity, "OPID", _ID], id)
+
+    def drain(self, key: Text, *, id: Optional[Text] = None, at: int = 0) -> Optional[Number]:
+        """Returns a counter, or None, and deletes it, once."""
+        return self._once(["CGETDEL", key, _ID], id, at)
+
+    def bloom_add(self, key: Text, items: Iterable[Text], *, id: Optional[Text] = None, at: int = 0) -> Results:
+        """Adds items to a Bloom filter once; the values say which ones were new."""
+        return self._once(["BF.CADD", key, _ID, *items], id, at, True)
+
+    def sketch_add(self, key: Text, items: Numbers, *, id: Optional[Text] = None, at: int = 0) -> Results:
+        """Counts items in a count-min sketch once; the values are their estimates."""
+        return self._once(["CMS.CINCRBY", key, _ID, *_flat(items)], id, at, True)
+
+    def command(self, *words: Any) -> Any:
+        """Sends a command that may arrive twice, such as GET or DEL with one key, until there is an answer."""
+        return self._run(self._core.command(words))
+
+    def new_op(self, key: Text, delta: Number) -> Op:
+        """Makes an addition that do sends, now or after a crash, within the WINDOW."""
+        return self._run(self._core.make(["CINCRBY", key, _ID, delta]))
+
+    def do(self, op: Op) -> Any:
+        """Sends an operation until there is an answer, and returns its result: of an addition the counter.
+
+        If it was applied before, do changes nothing and returns the original result (in a
+        table with MODE APPROX, the present value).
+        """
+        return self._run(self._core.do(op))
+
+    def do_all(self, ops: Iterable[Op]) -> List[Any]:
+        """Sends operations as one pipeline and returns a result or an Error for each.
+
+        What is not answered is sent again, with its own opid, without the others.
+        """
+        return self._run(self._core.do_all(list(ops)))
+
+    def _once(self, words, id, at=0, status=False):
+        return self._run(self._core.once(words, id, at, status))
+
+
 class Core:
     """Operations, retries, and what the server told of itself."""
 
@@ -61,12 +203,15 @@ class Core:
 
     def target(self, command):
         """Returns the arguments by which a RedisCluster knows where a command goes."""
-        return {"target_nodes": "random"} if self.hides and command[0] != "CINCRBY" else {}
+        return {"target_nodes": "random"} if self.hides and key_of(command) is None else {}
 
-    def add(self, key, delta):
+    def once(self, words, id, at, status):
+        """Applies an operation once. One that its caller has named may have been sent before."""
+        if id is not None:
+            return (yield from self.do(_named(words, id, at, status)))
         deadline = time.monotonic() + self.retry_for
         for first in (True, False):
-            op = yield from self.new_op(key, delta, deadline)
+            op = yield from self.make(words, deadline, status)
             (result,) = yield from self.run([op], True, deadline)
             if isinstance(result, (Stale, Future)) and result.outcome == NOT_APPLIED and first:
                 # What we believed of the server's clock is wrong: this machine slept, or
@@ -79,14 +224,19 @@ class Core:
                 raise result
             return result
 
-    def new_op(self, key, delta, deadline=None):
-        op = Op(key, "", delta)
-        yield from self.learn(op, deadline or time.monotonic() + self.retry_for)
+    def make(self, words, deadline=None, status=False):
+        yield from self.learn(_named(words, "", 0, status), deadline or time.monotonic() + self.retry_for)
         now = self.now()
-        return replace(op, id=self.new_id(now), at=now)
+        return _named(words, self.new_id(now), now, status)
 
     def do(self, op):
         (result,) = yield from self.do_all([op])
+        if isinstance(result, Error):
+            raise result
+        return result
+
+    def command(self, words):
+        (result,) = yield from self.run([Op.of(*words)], True, time.monotonic() + self.retry_for)
         if isinstance(result, Error):
             raise result
         return result
@@ -122,7 +272,7 @@ class Core:
                 unknown[i] = unknown[i] or verdict.unknown or (self.hides and err is not None)
                 lost = lost or verdict.lost
                 if err is None:
-                    results[i] = answer
+                    results[i] = ops[i].read(answer)
                 else:
                     trails[i].note(err)
                     results[i] = trails[i].failure(ops[i], fresh, unknown[i], err)
@@ -154,23 +304,29 @@ class Core:
         return max((p for p in self.windows if raw.startswith(p)), key=len, default=None)
 
     def learn(self, op, deadline):
-        """Returns the WINDOW of an operation's table. Asks the server if it must."""
+        """Returns the shortest WINDOW of the tables of an operation's keys. Asks the server if it must."""
+        windows = []
+        for key in op.keys():
+            windows.append((yield from self.window_of(key, op, deadline)))
+        return min(windows)
+
+    def window_of(self, key, op, deadline):
         with self.lock:
-            window = self.windows.get(self.prefix_of(op.key)) if self.known else None
+            window = self.windows.get(self.prefix_of(key)) if self.known else None
             refresh = window and time.monotonic() - self.asked > REFRESH_EVERY
             if refresh:
                 self.server += int((time.monotonic() - self.asked) * 1000)
                 self.asked = time.monotonic()  # nobody else asks meanwhile
         if refresh:
-            yield from self.ask(op.key, True)  # if this fails, what we know still holds
+            yield from self.ask(key, True)  # if this fails, what we know still holds
         if window:
             return window
         trail = Trail(self.server_name)
         while True:
-            err = yield from self.ask(op.key, False)
+            err = yield from self.ask(key, False)
             if err is None:
                 with self.lock:
-                    return self.windows[self.prefix_of(op.key)]
+                    return self.windows[self.prefix_of(key)]
             verdict = judge(err)
             if verdict.lost and self.hides:
                 yield ("reload", None)

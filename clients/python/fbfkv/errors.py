@@ -17,7 +17,7 @@ class Error(Exception):
     op is the operation; its id is empty if it was not made yet, since the server could not
     be asked for the time. outcome is UNKNOWN or NOT_APPLIED: of an operation that may have
     been sent before (by do, which cannot know), the latter only with the codes
-    MISMATCH and ARGUMENT. code is the first word of the server's answer, or None. cause is the most telling error of all
+    MISMATCH, ARGUMENT, ENDED and EXPIRED. code is the first word of the server's answer, or None. cause is the most telling error of all
     tries: the last answer of the server, else the last failure of a connection, else that there
     was no answer in time. server is the address that was asked (of a cluster those that it was
     given), tries is how many failed, and elapsed the seconds that they took.
@@ -35,7 +35,8 @@ class Error(Exception):
         op = self.op
         tries = f" after {self.tries} tries in {self.elapsed:.1f} s" if self.tries > 1 else ""
         at = f" at {self.server}" if self.server else ""
-        return f"fbfkv: add {op.delta} to {op.key!r} (opid {op.id!r}): {self.outcome}{tries}{at}: {self.cause}"
+        what = f"add {op.delta} to" if op.delta is not None else op.words[0]
+        return f"fbfkv: {what} {op.key!r} (opid {op.id!r}): {self.outcome}{tries}{at}: {self.cause}"
 
 
 class Stale(Error):
@@ -84,9 +85,64 @@ class TryAgain(Error):
     """The shard lost its leader before it knew the outcome."""
 
 
+class Bound(Error):
+    """The counter would leave the operation's bounds or its table's MIN or MAX."""
+
+
+class NoRights(Error):
+    """The region's share of what the table's bounds leave is used up."""
+
+
+class NoHold(Error):
+    """No hold with this opid is known: it was not opened, or it ended longer ago than the window."""
+
+
+class Ended(Error):
+    """The hold was settled with another amount, or cancelled."""
+
+
+class Expired(Error):
+    """The hold's time had come: if it must count, add it with a new opid."""
+
+
+class Unreadable(Error):
+    """A filter or a sketch is damaged: delete the key or restore a backup."""
+
+
+class Collision(Error):
+    """64 other operations have the same hash: use a new opid."""
+
+
+class Sketch(Error):
+    """The count-min sketch does not exist, or cannot count so far."""
+
+
+class CrossSlot(Error):
+    """In a cluster the keys of an operation must be in one slot."""
+
+
+class ClusterDown(Error):
+    """The key's shard has no leader, or the replica has lost it."""
+
+
+class ReadOnly(Error):
+    """The node or the region takes no writes."""
+
+
+class Denied(Error):
+    """The server wants a login, or the user lacks a permission."""
+
+
+class TooManyClients(Error):
+    """The server has as many clients as maxclients allows."""
+
+
 _TYPES = {
     "STALE": Stale, "MISMATCH": Mismatch, "FUTURE": Future, "ARGUMENT": Argument, "OVERFLOW": Overflow, "WRONGTYPE": WrongType,
-    "MISCONF": Misconf, "LOADING": Loading, "OOM": OutOfMemory, "MOVED": Moved, "TRYAGAIN": TryAgain,
+    "MISCONF": Misconf, "LOADING": Loading, "OOM": OutOfMemory, "MOVED": Moved, "ASK": Moved, "TRYAGAIN": TryAgain, "UNKNOWN": TryAgain,
+    "BOUND": Bound, "NORIGHTS": NoRights, "NOHOLD": NoHold, "ENDED": Ended, "EXPIRED": Expired, "UNREADABLE": Unreadable,
+    "COLLISION": Collision, "CMS:": Sketch, "CROSSSLOT": CrossSlot, "CLUSTERDOWN": ClusterDown, "MASTERDOWN": ClusterDown,
+    "READONLY": ReadOnly, "NOAUTH": Denied, "WRONGPASS": Denied, "NOPERM": Denied, "MAXCLIENTS": TooManyClients,
 }  # fmt: skip
 
 # redis-py makes a class of its own of some answers, and takes their first word away.
@@ -104,6 +160,8 @@ _TEXTS = {
     "opid must be": "ARGUMENT",
     "key must be": "ARGUMENT",
     "AT is a time in milliseconds": "ARGUMENT",
+    "the key cannot be read": "UNREADABLE",
+    "64 other operations": "COLLISION",
 }
 
 _LOST = ("MOVED", "ASK", "CLUSTERDOWN", "MASTERDOWN", "READONLY")
@@ -136,7 +194,7 @@ def judge(err):
     code = code_of(err)
     if code == "MISCONF":
         return Verdict(again=True, unknown="nothing was applied" not in str(err))
-    if code == "TRYAGAIN":
+    if code in ("TRYAGAIN", "UNKNOWN"):
         return Verdict(again=True, unknown=True)
     if code in _LOST:
         return Verdict(again=True, lost=True)
@@ -174,7 +232,7 @@ class Trail:
         code = code_of(err)
         # Of an operation that may have been sent before, a refusal says only that this server has not applied it so
         # far. Another region may have, and an earlier try may still be on its way.
-        certain = not unknown and fresh or code in ("MISMATCH", "ARGUMENT")
+        certain = not unknown and fresh or code in ("MISMATCH", "ARGUMENT", "ENDED", "EXPIRED")
         told = code_of(self.told)
         elapsed = time.monotonic() - self.begun
         return _TYPES.get(told, Error)(op, NOT_APPLIED if certain else UNKNOWN, told, self.told, self.server, self.tries, elapsed)

@@ -33,16 +33,59 @@ def outcome(value):
     if isinstance(value, fbfkv.Error):
         value = pickle.loads(pickle.dumps(value))  # as it comes from a pool of processes
         return {"error": str(value), "code": value.code or "", "outcome": value.outcome, "op": str(value.op)}
-    return {"op": str(value)} if isinstance(value, fbfkv.Op) else {"value": str(value)}
+    if isinstance(value, fbfkv.Op):
+        return {"op": str(value)}
+    if hasattr(value, "_asdict"):
+        names = {"retry_after": "retryAfter", "full_after": "fullAfter"}
+        return {names.get(name, name): shown(v) for name, v in value._asdict().items()}
+    return {"value": shown(value)}
+
+
+def shown(value):
+    """Returns numbers as text: True is 1, and None is nothing."""
+    if isinstance(value, list):
+        return [shown(v) for v in value]
+    return str(int(value) if isinstance(value, bool) else "" if value is None else value)
+
+
+def pairs(items):
+    return [(item, int(n)) for item, n in zip(items[::2], items[1::2])]
 
 
 def call(counters, request):
     """Begins what a request asks for: an answer, or something to await."""
+    what, key, items, id = request["do"], request.get("key"), request.get("items") or [], request.get("opid")
+    delta = int(request.get("delta") or 0)
+    bounds = {name: int(request[field]) for name, field in (("lbound", "min"), ("ubound", "max")) if field in request}
+    expiry = {"px": int(request["expire"])} if "expire" in request else {}
+    enx = {"enx": request.get("enx", False)}
+    if what == "add":
+        return counters.add(key, delta, id=id, status=True, **bounds, **expiry, **enx)
+    if what == "addmany":
+        return counters.add_many(pairs(items), id=id, **bounds)
+    if what == "limit":
+        return counters.limit(key, delta, id=id, saturate=request.get("saturate", False), **bounds, **expiry, **enx)
+    if what == "hold":
+        return counters.hold(key, delta, id=id, **bounds, **expiry)
+    if what == "settle":
+        return counters.settle(key, id, delta, **bounds)
+    if what == "cancel":
+        return counters.cancel(key, id)
+    if what == "held":
+        return counters.held(key)
+    if what == "throttle":
+        rate = {name: int(request[name]) for name in ("burst", "count", "period", "quantity") if name in request}
+        return counters.throttle(key, id=id, **rate)
+    if what == "drain":
+        return counters.drain(key, id=id)
+    if what == "bloom":
+        return counters.bloom_add(key, items, id=id)
+    if what == "sketch":
+        return counters.sketch_add(key, pairs(items), id=id)
+    if what == "newop":
+        return counters.new_op(key, delta)
     ops = [fbfkv.Op.parse(op) for op in request.get("ops") or ()]
-    if request["do"] in ("add", "newop"):
-        function = counters.add if request["do"] == "add" else counters.new_op
-        return function(request["key"], int(request["delta"]))
-    return counters.do(ops[0]) if request["do"] == "do" else counters.do_all(ops)
+    return counters.do(ops[0]) if what == "do" else counters.do_all(ops)
 
 
 def shared():
@@ -61,7 +104,7 @@ def connect(library, cluster):
 def answer(request, value):
     result = {"results": [outcome(v) for v in value]} if isinstance(value, list) else outcome(value)
     with write:
-        print(json.dumps({"id": request["id"], **result}), flush=True)
+        print(json.dumps({**result, "id": request["id"]}), flush=True)
 
 
 def serve(counters, request):
