@@ -61,16 +61,7 @@ func TestClientReadmes(t *testing.T) {
 			}
 			return exec.Command("node", example)
 		},
-		"python": func(t *testing.T, program string) *exec.Cmd {
-			command := pythonScript(program)(t)
-			cmd := exec.Command(command[0], command[1:]...)
-			packages, err := filepath.Abs("../clients/python")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
-			return cmd
-		},
+		"python": python,
 	} {
 		t.Run(directory, func(t *testing.T) {
 			t.Parallel()
@@ -95,6 +86,18 @@ func TestClientReadmes(t *testing.T) {
 			s.dial().want(`"1"`, "GET", "page:home")
 		})
 	}
+}
+
+// python runs a program with the Python package.
+func python(t *testing.T, program string) *exec.Cmd {
+	command := pythonScript(program)(t)
+	packages, err := filepath.Abs("../clients/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
+	return cmd
 }
 
 // runExample runs a program that increments page:home n times and prints each answer.
