@@ -18,14 +18,8 @@ type conformanceStep struct {
 	Want          map[string]any
 }
 
-// conforming are the packages that do all that the script asks for.
-var conforming = map[string]bool{"go-redis": true}
-
 // packageConformance plays the script for packages of all languages.
 func packageConformance(t *testing.T, command []string) {
-	if name := driverName(t); !conforming[name] {
-		t.Skipf("%s cannot do all of it yet", name)
-	}
 	script, err := os.ReadFile("../clients/conformance.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +64,6 @@ func packageConformance(t *testing.T, command []string) {
 		t.Errorf("only %d steps: was the script found?", done)
 	}
 }
-
-// driverName returns the name of the driver that a test of TestPackages is about.
-func driverName(t *testing.T) string { return strings.Split(t.Name(), "/")[1] }
 
 // plain makes JSON of a reply: a status is a string, too.
 func plain(reply string) string {
