@@ -69,8 +69,12 @@ func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
 	case !n.leads():
 		return nil, memberError("this node does not lead its shard, and refuses all writes")
 	}
+	last, err := n.Store.Leave(yes)
+	if err != nil {
+		return nil, err
+	}
 	ends := make(map[uint16]uint64)
-	for p, seq := range n.Store.Leave(yes) {
+	for p, seq := range last {
 		if n.cluster == nil || slices.Contains(n.cluster.Own(), uint16(p)) {
 			ends[uint16(p)] = seq
 		}

@@ -2,8 +2,9 @@ package store
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
+
+	"github.com/fbfkv/fbfkv/internal/longlock"
 )
 
 // Queries of clients about regions: which region has counted how much.
@@ -63,29 +64,38 @@ func (s *Store) clientsRefused() error {
 
 // leaving says that this region will be removed once the others have all its changes.
 type leaving struct {
-	on   atomic.Bool
-	mu   sync.Mutex
-	ends []uint64
+	on     atomic.Bool
+	mu     longlock.Mutex // of the rest, and held while that is logged
+	logged bool           // on, as the log has it: false in a replica
+	ends   []uint64
 }
 
-// Leave refuses what clients write, until Leave(false), the end of the process, or another lead of
-// the shard. It returns the last sequence that each partition had when that began: who has taken
-// them has all that clients have done.
-func (s *Store) Leave(yes bool) (ends []uint64) {
+// Leave refuses what clients write, until Leave(false), or in a shard of a cluster another lead or the end
+// of the process. It returns the last sequence that each partition had when that began, or the process
+// did: who has taken them has all that clients have done. Errors: as SetRegions.
+func (s *Store) Leave(yes bool) (ends []uint64, err error) {
 	l := &s.leaving
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !yes {
-		l.on.Store(false)
-		return nil
+	begins := yes && !l.on.Swap(true)
+	if set, ok := s.Regions(); ok && s.replica == nil && l.logged != yes {
+		set.Leaving = yes
+		if err := s.setRegions(set, s.partitions); err != nil {
+			l.on.Store(l.logged)
+			return nil, err
+		}
+		l.logged = yes
 	}
-	if !l.on.Swap(true) {
+	if l.on.Store(yes); !yes {
+		return nil, nil
+	}
+	if begins || l.ends == nil {
 		l.ends = make([]uint64, len(s.partitions))
 		for i := range l.ends { // whoever locks a partition behind this refuses (execution.take)
 			l.ends[i] = s.LastOf(uint16(i))
 		}
 	}
-	return l.ends
+	return l.ends, nil
 }
 
 // Leaving reports whether Leave refuses writes.

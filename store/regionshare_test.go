@@ -138,7 +138,12 @@ func TestLeave(t *testing.T) {
 	var began Batch
 	*began.Add(write.Kind) = write
 	began.execution.begin(s, &began)
-	ends := s.Leave(true)
+	leave := func(yes bool) []uint64 {
+		ends, err := s.Leave(yes)
+		must(t, err)
+		return ends
+	}
+	ends := leave(true)
 	began.execution.commitShares()
 	began.execution.giveBackRoom()
 	if err := began.Ops[0].Err; !errors.Is(err, ErrLeaving) {
@@ -160,16 +165,66 @@ func TestLeave(t *testing.T) {
 	if s.Execute(&b); b.Ops[0].Err != nil || s.LastOf(p) == ends[p] {
 		t.Errorf("what another region did: %v", b.Ops[0].Err)
 	}
-	if again := s.Leave(true); again[p] != ends[p] {
+	if again := leave(true); again[p] != ends[p] {
 		t.Errorf("it began to leave at %d, and says %d", ends[p], again[p])
 	}
-	s.Leave(false)
+	leave(false)
 	if op := do(s, write); op.Err != nil || s.Leaving() {
 		t.Errorf("a write behind that: %v", op.Err)
 	}
-	if again := s.Leave(true); again[p] != s.LastOf(p) {
+	if again := leave(true); again[p] != s.LastOf(p) {
 		t.Errorf("it leaves at %d, and the log ends at %d", again[p], s.LastOf(p))
 	}
+}
+
+// TestLeavingOutlivesRestarts: a region that leaves refuses writes also when it has started again, else what
+// it counts then is lost with it. A change of the members is no end of it, nor does it count what another
+// region tells of itself.
+func TestLeavingOutlivesRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func() *Store {
+		s, err := Open(Options{Dir: "data", FS: fs, Partitions: 4})
+		must(t, err)
+		return s
+	}
+	set := RegionSet{Group: 77, Leaving: true,
+		Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}
+	s, writes := open(), 0
+	check := func(leaves bool) {
+		t.Helper()
+		writes++
+		op := cincr(s, "k", fmt.Sprint(writes), 1)
+		if errors.Is(op.Err, ErrLeaving) != leaves || op.Err != nil != leaves || s.Leaving() != leaves {
+			t.Errorf("write %d: %v", writes, op.Err)
+		}
+	}
+	restart := func() {
+		must(t, s.Close())
+		s = open()
+	}
+	must(t, s.SetRegions(set))
+	check(false)
+	_, err := s.Leave(true)
+	must(t, err)
+	restart()
+	check(true)
+	set.Version, set.Leaving = 1, false
+	must(t, s.SetRegions(set))
+	restart()
+	check(true)
+	ends, err := s.Leave(true)
+	must(t, err)
+	for p := range ends {
+		if ends[p] != s.LastOf(uint16(p)) {
+			t.Errorf("partition %d ends at %d, and says %d", p, s.LastOf(uint16(p)), ends[p])
+		}
+	}
+	_, err = s.Leave(false)
+	must(t, err)
+	check(false)
+	restart()
+	check(false)
+	must(t, s.Close())
 }
 
 // TestLeaveEndsWithLead: a leader that leads anew has to be told again, for another one may have
@@ -177,7 +232,8 @@ func TestLeave(t *testing.T) {
 func TestLeaveEndsWithLead(t *testing.T) {
 	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())
-	s.Leave(true)
+	_, err := s.Leave(true)
+	must(t, err)
 	if op := cincr(s, "k", "a", 1); !errors.Is(op.Err, ErrLeaving) {
 		t.Errorf("a write: %v", op.Err)
 	}

@@ -27,7 +27,12 @@ func (s *Store) Regions() (set RegionSet, ok bool) {
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. Its partitions keep what they have taken of regions
 // that stay. If the era is a later one, everything is deleted with it.
-func (s *Store) SetRegions(set RegionSet) error { return s.setRegions(set, s.partitions) }
+func (s *Store) SetRegions(set RegionSet) error {
+	s.leaving.mu.Lock()
+	defer s.leaving.mu.Unlock()
+	set.Leaving = s.leaving.logged
+	return s.setRegions(set, s.partitions)
+}
 
 func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	if err := set.Valid(); err != nil {
@@ -240,6 +245,7 @@ func (s *Store) KeepRegions(set RegionSet, partitions []uint16) error {
 	if len(lack) == 0 {
 		return nil
 	}
+	set.Leaving = false // of the region that told the set
 	return s.setRegions(set, lack)
 }
 

@@ -242,6 +242,8 @@ func Open(o Options) (*Store, error) {
 	s.oplog.EndRecovery()
 	if set, ok := s.Regions(); ok {
 		s.holdForRegions(&set)
+		s.leaving.logged = set.Leaving
+		s.leaving.on.Store(set.Leaving)
 	}
 	s.recovery.Took = time.Since(began)
 	s.start()

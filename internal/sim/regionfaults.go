@@ -65,7 +65,7 @@ func (s *regionsWorld) inCluster(m *Machine, strike func(c *clusterWorld, m *Mac
 // then take them again.
 func (s *regionsWorld) leave(r *region) {
 	o := s.operator()
-	if drained := o.drain(r); drained() {
+	if o.drain(r) {
 		s.history.Inherit(r, s.but(r))
 	}
 	o.insist(fmt.Sprint(r, " takes writes again"), func() error {
@@ -141,7 +141,7 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 // has told nobody. Otherwise the others have it. As `fbfkv region` does, the operator waits until
 // the heir has all, and the next one has caught up, if it is to wait.
 func (s *regionsWorld) remove(r *region, lost, waits bool) {
-	o, drained := s.operator(), func() bool { return false }
+	o, drained := s.operator(), false
 	if lost {
 		// "Lost in the middle" of docs/design/regions.md
 		if s.tellsState(r) {
@@ -154,20 +154,19 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 	r.rest()
 	others := s.but(r)
 	heir := others[s.w.Intn(len(others))]
-	s.w.Say("%s is removed (lost %v, drained %v), and %s is its heir", r, lost, drained(), heir)
+	s.w.Say("%s is removed (lost %v, drained %v), and %s is its heir", r, lost, drained, heir)
 	if !o.insist(fmt.Sprint(r, " is removed"), func() error {
 		_, err := o.decide(others[s.w.Intn(len(others))], "REMOVE", heir.name, r.name)
 		return err
 	}) {
 		return
 	}
-	inherited := drained() // also what clients sent meanwhile
-	if inherited {
+	if drained {
 		s.history.Inherit(r, others)
 	}
 	s.mu.Lock()
 	s.removed++
-	if inherited {
+	if drained {
 		s.left = append(s.left, r.load)
 	} else {
 		s.history.Lost()

@@ -91,8 +91,8 @@ func (d *drain) drained(remove func() error) error {
 	}
 	for _, name := range sorted(d.leave) {
 		if again := d.serve(name); again != nil {
-			err = errors.Join(err, fmt.Errorf("%s may still refuse writes, until REGION LEAVE no or a "+
-				"restart: %w", name, again))
+			err = errors.Join(err, fmt.Errorf("%s may still refuse writes, until REGION LEAVE no: %w",
+				name, again))
 		} else {
 			d.o.Say("%s: takes writes again", name)
 		}
