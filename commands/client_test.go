@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -24,6 +25,7 @@ func TestClientTracking(t *testing.T) {
 		{"CLIENT TRACKING ON BCAST REDIRECT 3", "-" + errRedirect.Error()},
 		{"CLIENT TRACKING ON BCAST REDIRECT x", "-ERR value is not an integer or out of range"},
 		{"CLIENT TRACKING ON BCAST", "-ERR CLIENT TRACKING needs RESP3: send HELLO 3 first"},
+		{"CLIENT TRACKING ON BCAST PREFIX", "-ERR syntax error"},
 		{"CLIENT CACHING YES", "-ERR CLIENT CACHING can be called only when the client is in tracking " +
 			"mode with OPTIN or OPTOUT mode enabled"},
 		{"CLIENT GETREDIR", ":-1"},
@@ -153,4 +155,26 @@ func TestTrackingInACluster(t *testing.T) {
 		expect("a replica is behind", true)
 		c.session.End()
 	})
+}
+
+// TestTrackedPrefixesAreFew: what a client may name is bounded, also over several requests.
+func TestTrackedPrefixesAreFew(t *testing.T) {
+	c := dial(t, new(store.Store), &Server{Push: func(*Session, []byte) error { return nil }})
+	c.say("HELLO 3")
+	request := func(letter string, n, length int) (r string) {
+		r = "CLIENT TRACKING ON BCAST"
+		for i := range n {
+			r += fmt.Sprintf(" PREFIX %s%0*d%05d", letter, length, 0, i)
+		}
+		return r
+	}
+	c.play([]step{
+		{request("a", 1025, 1), "-" + errPrefixes.Error()},
+		{request("a", 1, 64<<10), "-" + errPrefixes.Error()},
+		{request("a", 1000, 2), "+OK"},
+		{request("a", 25, 1), "-" + errPrefixes.Error()},
+		{request("a", 1, 60<<10), "-" + errPrefixes.Error()},
+		{request("b", 24, 1), "+OK"},
+	})
+	c.session.End()
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/commands/tracking"
@@ -26,8 +27,11 @@ type trackingRequest struct {
 	redirected    bool
 }
 
-// maxPrefixes is how many prefixes a client may track.
-const maxPrefixes = 1024
+// maxPrefixes is how many prefixes a client may track, and maxPrefixBytes how long they are together.
+const (
+	maxPrefixes    = 1024
+	maxPrefixBytes = 64 << 10
+)
 
 // Why CLIENT TRACKING is refused.
 var (
@@ -38,7 +42,8 @@ var (
 		"connection itself is told")
 	errTrackProto error = refusal("ERR CLIENT TRACKING needs RESP3: send HELLO 3 first")
 	errTrackPush  error = refusal("ERR CLIENT TRACKING is not supported here")
-	errPrefixes   error = refusal("ERR CLIENT TRACKING takes at most 1024 prefixes of 64 KiB: use shorter ones")
+	errPrefixes   error = refusal("ERR CLIENT TRACKING takes at most 1024 prefixes, of 64 KiB together: name fewer " +
+		"and shorter ones")
 
 	errNotTracking error = refusal("ERR CLIENT CACHING can be called only when the client is in tracking " +
 		"mode with OPTIN or OPTOUT mode enabled")
@@ -111,13 +116,10 @@ func (c *Context) track(r *trackingRequest) error {
 
 // checkPrefixes refuses prefixes of which one begins with another, as Redis does.
 func checkPrefixes(has, more [][]byte) error {
-	if len(has)+len(more) > maxPrefixes {
+	if all := slices.Concat(has, more); len(all) > maxPrefixes || len(bytes.Join(all, nil)) > maxPrefixBytes {
 		return errPrefixes
 	}
 	for i, p := range more {
-		if len(p) > store.MaxKey {
-			return errPrefixes
-		}
 		for _, other := range has {
 			if overlap(p, other) {
 				return overlapping(p, "an existing", other)

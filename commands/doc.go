@@ -41,5 +41,7 @@
 //   - acl.go asks package acl whether a client may run a command, redact.go hides
 //     passwords in what is shown and logged of a request,
 //   - observe.go tells package observe what was carried out and shows what it knows
-//     (INFO, SLOWLOG, LATENCY, MONITOR, MEMORY).
+//     (INFO, SLOWLOG, LATENCY, MONITOR, MEMORY),
+//   - hotkeyscommands.go tells package hotkeys the same, for HOTKEYS, and clienttracking.go makes
+//     clients those that package tracking tells of changed keys.
 package commands

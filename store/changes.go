@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // changes is who is told of changed keys, if anybody is.
 type changes struct {
-	told atomic.Pointer[func(key []byte, source int64)]
+	listener atomic.Pointer[func(key []byte, source int64)]
 }
 
 // TellChanges makes the store tell of every entry that may change what a key answers, whoever made it:
@@ -16,18 +16,18 @@ type changes struct {
 // committed yet, and may be taken back; replies then never showed it. nil ends the calls.
 func (s *Store) TellChanges(to func(key []byte, source int64)) {
 	if to == nil {
-		s.changes.told.Store(nil)
+		s.changes.listener.Store(nil)
 		return
 	}
-	s.changes.told.Store(&to)
+	s.changes.listener.Store(&to)
 }
 
 // on reports whether anybody is told.
-func (c *changes) on() bool { return c != nil && c.told.Load() != nil }
+func (c *changes) on() bool { return c != nil && c.listener.Load() != nil }
 
 // entry tells of an entry.
 func (c *changes) entry(e *entry, source int64) {
-	row, to := e.kind.row(), c.told.Load()
+	row, to := e.kind.row(), c.listener.Load()
 	switch {
 	case to == nil:
 	case row.traits&changesAll != 0:
@@ -42,7 +42,7 @@ func (c *changes) all() {
 	if c == nil {
 		return
 	}
-	if to := c.told.Load(); to != nil {
+	if to := c.listener.Load(); to != nil {
 		(*to)(nil, 0)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/fbfkv/fbfkv/resp"
 )
@@ -40,7 +41,7 @@ type Client struct {
 // All is the message that any key may have changed.
 var All = []byte(">2\r\n$10\r\ninvalidate\r\n_\r\n")
 
-// maxNoted bounds the bytes of keys that are noted until the goroutine looks.
+// maxNoted bounds the bytes of what is noted until the goroutine looks.
 const maxNoted = 4 << 20
 
 // Hub tells clients of changes. Its zero value has none. It must not be copied and is safe for
@@ -155,7 +156,7 @@ func (n *notes) add(key []byte, source int64) {
 	switch {
 	case n.all:
 		return
-	case key == nil || len(n.keys)+len(key) > maxNoted:
+	case key == nil || len(n.keys)+len(key)+len(n.noted)*int(unsafe.Sizeof(noted{})) > maxNoted:
 		n.all, n.keys, n.noted = true, nil, nil
 	default:
 		n.keys, n.noted = append(n.keys, key...), append(n.noted, noted{len(key), source})

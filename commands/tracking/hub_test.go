@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,14 +12,14 @@ import (
 type outside struct {
 	tell    func(key []byte, source int64)
 	changed chan struct{}
-	stale   bool
+	stale   atomic.Bool
 }
 
 func (o *outside) world() World {
 	return World{
 		Tell:    func(to func([]byte, int64)) { o.tell = to },
 		Changed: func() <-chan struct{} { o.changed = make(chan struct{}); return o.changed },
-		Stale:   func() bool { return o.stale },
+		Stale:   func() bool { return o.stale.Load() },
 	}
 }
 
@@ -110,16 +111,25 @@ func TestHub(t *testing.T) {
 		every.expect(t, "first", "all")
 		some.expect(t, "all")
 
+		every.gate = make(chan struct{})
+		note(0, "first")
+		synctest.Wait()
+		for range maxNoted/16 + 2 {
+			note(0, "") // they take memory, too
+		}
+		close(every.gate)
+		every.expect(t, "first", "all")
+
 		close(o.changed)
 		every.expect(t, "all")
 		close(o.changed)
 		every.expect(t, "all")
 		time.Sleep(10 * staleEvery)
 		every.expect(t)
-		o.stale = true
+		o.stale.Store(true)
 		time.Sleep(2 * staleEvery)
 		every.expect(t, "all", "all")
-		o.stale = false
+		o.stale.Store(false)
 
 		for _, l := range []*listener{every, some, own} {
 			h.Leave(&l.Client, w)
