@@ -10,7 +10,7 @@ import (
 )
 
 // Client-side caching is Redis' in BCAST mode alone: a client names prefixes, and is told of every change
-// of a key that begins with one. Nothing is remembered of what it reads.
+// of a key that begins with one. The server does not remember its reads.
 
 // tracked is the tracking of one client. Only the connection's owner changes it.
 type tracked struct {

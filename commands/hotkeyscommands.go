@@ -52,7 +52,7 @@ func (h *hotRound) noteSlot(s *slot, reply int) {
 	h.note(s.cmd, s.args, took, reply)
 }
 
-// note notes a command; nil stands for a request that is none.
+// note notes a command; nil: the request was refused.
 func (h *hotRound) note(c *Command, args [][]byte, took time.Duration, reply int) {
 	noted := hotkeys.Command{Time: took, Bytes: requestSize(args) + reply, Slot: -1}
 	if c != nil && len(args) > 0 && c.Keys.First > 0 {
@@ -69,7 +69,7 @@ func (h *hotRound) note(c *Command, args [][]byte, took time.Duration, reply int
 	h.list = append(h.list, noted)
 }
 
-// tell tells the search of what was noted.
+// tell hands the search the commands that were noted.
 func (h *hotRound) tell() {
 	h.search.Add(h.list)
 	clear(h.list)
@@ -358,14 +358,14 @@ var hotkeysCommands = []Command{{
 	Name: "hotkeys", Arity: -2, Group: groupServer, Since: "8.6.0", Complexity: "Depends on subcommand.",
 	Summary: "A container for commands that find the keys that cost most.",
 	Subcommands: []Command{
-		hotkeysSub("start", -2, "O(1)", "Begins to add up the processor time and the bytes of each key. A "+
+		hotkeysSub("start", -2, "O(1)", "Begins a search: adds up the processor time and bytes of each key. A "+
 			"command's time is its share of its batch's, without waiting for the disk.", doHotkeysStart,
 			with("METRICS", block("metrics", intArg("count"), opt(word("CPU")), opt(word("NET")))),
 			opt(with("COUNT", intArg("k"))), opt(with("DURATION", intArg("seconds"))),
 			opt(with("SAMPLE", intArg("ratio"))),
 			opt(with("SLOTS", block("slots", intArg("count"), multi(intArg("slot")))))),
-		hotkeysSub("stop", 2, "O(1)", "Ends that. What was found stays.", doHotkeysStop),
-		hotkeysSub("reset", 2, "O(1)", "Drops what was found.", doHotkeysReset),
+		hotkeysSub("stop", 2, "O(1)", "Ends the search. Its findings stay.", doHotkeysStop),
+		hotkeysSub("reset", 2, "O(1)", "Drops the findings.", doHotkeysReset),
 		hotkeysSub("get", 2, "O(K), where K is the number of keys returned", "Returns the keys that cost "+
 			"most, and what all commands have cost. No key has less than it says.", doHotkeysGet),
 		since("8.6.0", helpFor("hotkeys", groupServer)),

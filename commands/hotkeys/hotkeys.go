@@ -20,7 +20,7 @@ type Options struct {
 	Count int
 	// Duration is after which time the search ends by itself; 0: never.
 	Duration time.Duration
-	// Sample is of how many commands one is looked at.
+	// Sample: one of so many commands is counted, at random.
 	Sample int
 	// Slots are the hash slots of the keys, in ascending order; nil: all.
 	Slots []uint16
@@ -184,7 +184,7 @@ func (h *Hub) Start(o Options, used func() Usage) error {
 	return nil
 }
 
-// Stop ends the search that goes on, and reports whether one did. What it has found stays.
+// Stop ends the search that goes on, and reports whether one did. Its findings stay.
 func (h *Hub) Stop(used func() Usage) bool {
 	s := h.going.Load()
 	return s != nil && h.stop(s, used)

@@ -41,7 +41,7 @@ type Client struct {
 // All is the message that any key may have changed.
 var All = []byte(">2\r\n$10\r\ninvalidate\r\n_\r\n")
 
-// maxNoted bounds the bytes of what is noted until the goroutine looks.
+// maxNoted bounds the bytes of notes until the goroutine looks.
 const maxNoted = 4 << 20
 
 // Hub tells clients of changes. Its zero value has none. It must not be copied and is safe for
@@ -226,7 +226,7 @@ func (h *Hub) tell() {
 	}
 }
 
-// message renders the changes that a client is told of; nil: none.
+// message renders the changes for a client; nil: there are none for it.
 func (c *Client) message(changes []change) []byte {
 	var body resp.Writer
 	n := 0
