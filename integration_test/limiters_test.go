@@ -33,6 +33,7 @@ many: 100 100
 2 2 refused at 4 3
 0 null 3 3
 refused at 5 0 3
+1.5 [ '1.25', '0.25' ] 1.75 1 0.25
 1 3
 `
 	pythonLimits = `flask: r1 200/2, r1 200/2, r2 200/1, r2 200/1, r3 200/0, r4 429/0, r4 429/0, r1 200/0
@@ -46,6 +47,7 @@ True True False True True False 0 True
 True True False False True False 0 True
 True True 1
 404 NOT FOUND 3
+1.5 1.25 0.25 1.75 1 0.25
 `
 )
 

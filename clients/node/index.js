@@ -46,7 +46,8 @@ export class Counters {
   }
 
   async limit(key, options = {}) {
-    const words = ['INCREX', key, 'BYINT', digits(options.by ?? 1, 'by'), ...tail(options), 'WITHTTL', 'OPID'];
+    const by = digits(options.by ?? 1, 'by');
+    const words = ['INCREX', key, by.includes('.') ? 'BYFLOAT' : 'BYINT', by, ...tail(options), 'WITHTTL', 'OPID'];
     return this.#once(options, (id, at) => Op.of([...words, id], at));
   }
 

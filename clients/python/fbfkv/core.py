@@ -123,8 +123,9 @@ class Methods:
 
         With saturate it adds what fits. What is refused may be sent again later.
         """
+        kind = "BYINT" if isinstance(by, int) else "BYFLOAT"
         tail = _tail({**options, "saturate": saturate})
-        return self._once(["INCREX", key, "BYINT", digits(by, "by"), *tail, "WITHTTL", "OPID", _ID], id)
+        return self._once(["INCREX", key, kind, digits(by, "by"), *tail, "WITHTTL", "OPID", _ID], id)
 
     def hold(self, key: Text, amount: Number, *, id: Optional[Text] = None, at: int = 0, **options: "Unpack[Options]") -> Hold:
         """Sets an amount aside until settle, cancel or the time, which it needs, ends the hold."""

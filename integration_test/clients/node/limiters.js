@@ -79,6 +79,11 @@ console.log((await limiter.get('job')).remainingPoints, (await limiter.get('nobo
 await limiter.block('job', 60);
 console.log(await consumed(1, 'j3'), (await limiter.reward('job', 4)).consumedPoints, await consumed(3, 'j3'));
 
+await counters.command('CTABLE', 'CREATE', 'money', 'PREFIX', 'money:', 'SCALE', 2); // decimals are text
+console.log(await counters.add('money:a', '1.50'), (await counters.addMany({ 'money:a': '-0.25', 'money:b': '0.25' })).values,
+  (await counters.limit('money:a', { by: '0.50', ubound: '2.00' })).value, (await counters.hold('money:a', '-0.75', { px: 60_000 })).value,
+  await counters.drain('money:b'));
+
 { // as the README has it
   const app = express();
   app.use(rateLimit({ windowMs: 60_000, limit: 100, store: new FbfkvStore(counters, { header: 'X-Request-ID' }) }));

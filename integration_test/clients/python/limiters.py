@@ -3,6 +3,7 @@ requests again. Prints what each was answered. The test puts its server's addres
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 
 import flask
 import limits
@@ -73,3 +74,8 @@ counters.add("stock:fig", 5)
 hold = counters.hold("stock:fig", -2, id="cart-77", ex=600, lbound=0)
 counters.settle("stock:fig", hold.id, -2)  # after ten minutes: fbfkv.Expired
 print(app.test_client().get("/").status, counters.held("stock:fig").value)
+
+counters.command("CTABLE", "CREATE", "money", "PREFIX", "money:", "SCALE", 2)
+added = counters.add("money:a", Decimal("1.50")), *counters.add_many({"money:a": Decimal("-0.25"), "money:b": Decimal("0.25")}).values
+limited = counters.limit("money:a", Decimal("0.50"), ubound=Decimal("2.00"))
+print(*added, limited.value, counters.hold("money:a", Decimal("-0.75"), px=60000).value, counters.drain("money:b"))
