@@ -532,6 +532,12 @@ func packageCluster(t *testing.T, command []string) {
 	if results := d.do("doall", "", 0, ops...).Results; len(results) != 10 || results[9].Value != "11" {
 		t.Errorf("%+v", results)
 	}
+	many := map[string]any{"do": "addmany", "items": []string{"{page}:a", "1", "{page}:b", "2"}}
+	for _, request := range []map[string]any{many, {"do": "limit", "key": "page:rate", "delta": "1"}} {
+		if got := d.await(d.ask(request)).fields; got["error"] != nil && got["error"] != "" {
+			t.Errorf("%v: %v", request, got)
+		}
+	}
 	leader.Store(second)
 	first.close()
 	d.want("12", "add", "page:home", 1)
