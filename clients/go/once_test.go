@@ -27,7 +27,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What Do would send without the bounds is not in the error, but its name is.
+	// The error has the name of an addition with bounds, and no Op, which Do would send without them.
 	_, err := c.AddWith(ctx, "k", 1, ID("x"), Min(0), Max(9), ExpireIn(time.Hour), IfNone())
 	var e *Error
 	if !errors.As(err, &e) || errors.Is(err, ErrArgument) || e.Op != (Op{}) || e.ID != "x" || e.Key != "k" {
