@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,6 +21,7 @@ type call struct {
 	fresh  bool              // the package made the opid just now, so nobody else can have sent it
 	reads  bool              // it changes nothing
 	plain  bool              // it is what Do does with op
+	scale  int               // how many decimals amounts and values have
 }
 
 // key returns one of the keys.
@@ -34,7 +36,7 @@ func (o *call) key(i int) string {
 func addition(op Op) call {
 	return call{op: op, does: fmt.Sprintf("add %d to", op.Delta), answer: 2, plain: true,
 		args: func(op Op) []any {
-			return timed(op, "CINCRBY", op.Key, op.ID, op.Delta, "WITHSTATUS")
+			return timed(op, "CINCRBY", op.Key, op.ID, decimal(op.Delta), "WITHSTATUS")
 		}}
 }
 
@@ -48,11 +50,44 @@ func timed(op Op, words ...any) []any {
 
 // command returns the command that sends the operation.
 func (o *call) command(ctx context.Context) request {
-	command := request{redis.NewCmd(ctx, o.args(o.op)...)}
+	args := o.args(o.op)
+	for i, arg := range args {
+		if n, ok := arg.(decimal); ok {
+			args[i] = n.text(o.scale)
+		}
+	}
+	command := request{redis.NewCmd(ctx, args...)}
 	if o.more != nil {
 		command.SetFirstKeyPos(3) // of CMINCRBY
 	}
 	return command
+}
+
+// decimal is a number in a command that has decimals with Scale.
+type decimal int64
+
+// text writes it with so many decimals.
+func (a decimal) text(scale int) string {
+	digits := strconv.FormatInt(int64(a), 10)
+	if scale == 0 {
+		return digits
+	}
+	digits, negative := strings.CutPrefix(digits, "-")
+	digits = strings.Repeat("0", max(0, scale+1-len(digits))) + digits
+	text := digits[:len(digits)-scale] + "." + digits[len(digits)-scale:]
+	if negative {
+		return "-" + text
+	}
+	return text
+}
+
+// steps reads a decimal as a number of steps of 10^-scale.
+func steps(text string, scale int) (int64, error) {
+	whole, decimals, _ := strings.Cut(text, ".")
+	if len(decimals) > scale {
+		return 0, errUnexpected
+	}
+	return strconv.ParseInt(whole+decimals+strings.Repeat("0", scale-len(decimals)), 10, 64)
 }
 
 // request is a command that go-redis does not retry by itself: an error after hidden
@@ -73,7 +108,7 @@ func (o *call) read(value any, err error) reply {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return reply{err: err}
 	}
-	ints, ok := flatten(nil, value)
+	ints, ok := flatten(nil, value, o.scale)
 	if !ok || len(ints) != o.answer && o.answer != anyAnswer {
 		return reply{err: fmt.Errorf("%w: %v", errUnexpected, value)}
 	}
@@ -81,13 +116,13 @@ func (o *call) read(value any, err error) reply {
 }
 
 // errUnexpected is the error of an answer that is none to the command.
-var errUnexpected = errors.New("unexpected answer")
+var errUnexpected = errors.New("unexpected answer (decimals need the option Scale)")
 
 // anyAnswer is the answer of a call whose integers may be missing.
 const anyAnswer = -1
 
 // flatten appends the integers of an answer to ints.
-func flatten(ints []int64, value any) ([]int64, bool) {
+func flatten(ints []int64, value any, scale int) ([]int64, bool) {
 	switch value := value.(type) {
 	case nil:
 		return ints, true
@@ -99,12 +134,12 @@ func flatten(ints []int64, value any) ([]int64, bool) {
 		}
 		return append(ints, 0), true
 	case string:
-		n, err := strconv.ParseInt(value, 10, 64)
+		n, err := steps(value, scale)
 		return append(ints, n), err == nil
 	case []any:
 		ok := true
 		for i := 0; i < len(value) && ok; i++ {
-			ints, ok = flatten(ints, value[i])
+			ints, ok = flatten(ints, value[i], scale)
 		}
 		return ints, ok
 	}

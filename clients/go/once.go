@@ -15,6 +15,7 @@ type Option struct {
 	words []any // of the command
 	id    string
 	at    int64
+	scale int
 }
 
 // ID names an operation that has a name already, such as the number of an order. It has 1 to 512
@@ -27,10 +28,10 @@ func ID(id string) Option { return Option{name: "ID", id: id} }
 func At(t time.Time) Option { return Option{name: "At", at: t.UnixMilli()} }
 
 // Min refuses what would leave less than n.
-func Min(n int64) Option { return Option{name: "Min", words: []any{"LBOUND", n}} }
+func Min(n int64) Option { return Option{name: "Min", words: []any{"LBOUND", decimal(n)}} }
 
 // Max refuses what would leave more than n.
-func Max(n int64) Option { return Option{name: "Max", words: []any{"UBOUND", n}} }
+func Max(n int64) Option { return Option{name: "Max", words: []any{"UBOUND", decimal(n)}} }
 
 // ExpireIn has the counter expire, in whole milliseconds from when it is applied.
 func ExpireIn(d time.Duration) Option {
@@ -47,6 +48,10 @@ func IfNone() Option { return Option{name: "IfNone", words: []any{"ENX"}} }
 
 // Saturate lets Limit add as much as the bounds permit.
 func Saturate() Option { return Option{name: "Saturate", words: []any{"SATURATE"}} }
+
+// Scale is for tables with SCALE: amounts, bounds and values are numbers of steps of 10^-decimals. So with
+// Scale(2) an amount of 250 is 2.50. The server refuses it in a table that has fewer decimals.
+func Scale(decimals int) Option { return Option{name: "Scale", scale: max(0, decimals)} }
 
 // Delta is what an operation adds to one of several counters or items.
 type Delta struct {
@@ -89,9 +94,9 @@ func (c *Client) apply(ctx context.Context, o call, allowed string, options []Op
 		if option.name == "ID" {
 			o.op.ID = option.id
 		}
-		o.op.At = max(o.op.At, option.at)
+		o.op.At, o.scale = max(o.op.At, option.at), max(o.scale, option.scale)
 	}
-	o.plain = o.plain && more == nil
+	o.plain = o.plain && more == nil && o.scale == 0
 	o.args = func(op Op) []any {
 		args := append(words(op), more...)
 		for _, word := range last {
@@ -104,11 +109,11 @@ func (c *Client) apply(ctx context.Context, o call, allowed string, options []Op
 	return c.once(ctx, o)
 }
 
-// AddWith is Add with options: ID, At, Min, Max, ExpireIn, ExpireAt, IfNone. If the counter would leave
-// a bound, the error is ErrBound.
+// AddWith is Add with options: ID, At, Min, Max, Scale, ExpireIn, ExpireAt, IfNone. If the counter would
+// leave a bound, the error is ErrBound.
 func (c *Client) AddWith(ctx context.Context, key string, delta int64, options ...Option) (Reply, error) {
 	o := addition(Op{Key: key, Delta: delta})
-	id, n, err := c.apply(ctx, o, "ID At Min Max ExpireIn ExpireAt IfNone", options, o.args)
+	id, n, err := c.apply(ctx, o, "ID At Min Max Scale ExpireIn ExpireAt IfNone", options, o.args)
 	return one(id, n, err)
 }
 
@@ -130,14 +135,14 @@ func many(id string, n []int64, err error) (Replies, error) {
 }
 
 // AddMany adds to several counters, all or none: a transfer, for one. In a cluster they must be in
-// one slot. Options: ID, At, Min, Max.
+// one slot. Options: ID, At, Min, Max, Scale.
 func (c *Client) AddMany(ctx context.Context, deltas []Delta, options ...Option) (Replies, error) {
 	o := call{answer: len(deltas) + 1, does: fmt.Sprintf("add to %d counters, the first of them", len(deltas))}
 	for _, d := range deltas {
 		o.more = append(o.more, d.Name)
 		o.op = Op{Key: deltas[0].Name, Delta: deltas[0].By}
 	}
-	return many(c.apply(ctx, o, "ID At Min Max", options, func(op Op) []any {
+	return many(c.apply(ctx, o, "ID At Min Max Scale", options, func(op Op) []any {
 		return timed(op, append(pairs([]any{"CMINCRBY", op.ID, len(deltas)}, deltas), "WITHSTATUS")...)
 	}))
 }
@@ -145,7 +150,7 @@ func (c *Client) AddMany(ctx context.Context, deltas []Delta, options ...Option)
 // pairs appends names and numbers to a command.
 func pairs(args []any, deltas []Delta) []any {
 	for _, d := range deltas {
-		args = append(args, d.Name, d.By)
+		args = append(args, d.Name, decimal(d.By))
 	}
 	return args
 }
@@ -162,12 +167,16 @@ type Limit struct {
 //
 //	counters.Limit(ctx, "rate:ann", 1, fbfkv.Max(100), fbfkv.ExpireIn(time.Minute), fbfkv.IfNone())
 //
-// What a bound refuses is no error: it adds 0 and uses up no opid. Options: ID, Min, Max, Saturate,
-// ExpireIn, ExpireAt, IfNone.
+// A refusal by a bound is no error: it adds 0 and uses up no opid. Options: ID, Min, Max, Scale,
+// Saturate, ExpireIn, ExpireAt, IfNone.
 func (c *Client) Limit(ctx context.Context, key string, n int64, options ...Option) (Limit, error) {
 	o := call{op: Op{Key: key, Delta: n}, answer: 3, does: fmt.Sprintf("add %d within bounds to", n)}
-	id, v, err := c.apply(ctx, o, "ID Min Max Saturate ExpireIn ExpireAt IfNone", options,
-		func(op Op) []any { return []any{"INCREX", op.Key, "BYINT", op.Delta} }, "WITHTTL", "OPID")
+	by := "BYINT"
+	if slices.ContainsFunc(options, func(o Option) bool { return o.scale > 0 }) {
+		by = "BYFLOAT"
+	}
+	id, v, err := c.apply(ctx, o, "ID Min Max Scale Saturate ExpireIn ExpireAt IfNone", options,
+		func(op Op) []any { return []any{"INCREX", op.Key, by, decimal(op.Delta)} }, "WITHTTL", "OPID")
 	if err != nil {
 		return Limit{}, err
 	}
@@ -177,31 +186,31 @@ func (c *Client) Limit(ctx context.Context, key string, n int64, options ...Opti
 // Hold sets an amount of a counter aside until Settle, Cancel or its time ends the hold, the first of
 // them. A negative amount is kept from being spent, a positive one from being filled. The opid is the
 // hold's name for Settle and Cancel; if it is empty, the package makes one. The value of the reply is
-// what would be left if all holds of this sign were settled in full. Options: At, Min, Max.
+// what would be left if all holds of this sign were settled in full. Options: At, Min, Max, Scale.
 func (c *Client) Hold(ctx context.Context, key, opid string, amount int64, ends time.Duration,
 	options ...Option) (Reply, error) {
 	o := call{op: Op{Key: key, ID: opid, Delta: amount}, answer: 2, does: fmt.Sprintf("hold %d of", amount)}
-	return one(c.apply(ctx, o, "At Min Max", options, func(op Op) []any {
-		return timed(op, "CHOLD", op.Key, op.ID, op.Delta, "PX", ends.Milliseconds(), "WITHSTATUS")
+	return one(c.apply(ctx, o, "At Min Max Scale", options, func(op Op) []any {
+		return timed(op, "CHOLD", op.Key, op.ID, decimal(op.Delta), "PX", ends.Milliseconds(), "WITHSTATUS")
 	}))
 }
 
 // Settle ends a hold and adds to the counter what has happened: the amount held, more, less or 0.
-// ErrEnded and ErrExpired say that the hold had ended otherwise. Options: Min, Max, which are judged on
-// the counter alone.
+// ErrEnded and ErrExpired say that the hold had ended otherwise. Options: Min and Max, which are
+// judged on the counter alone, Scale.
 func (c *Client) Settle(ctx context.Context, key, opid string, amount int64, options ...Option) (Reply,
 	error) {
 	o := call{op: Op{Key: key, ID: opid, Delta: amount}, answer: 2, named: true,
 		does: fmt.Sprintf("settle %d of a hold of", amount)}
-	return one(c.apply(ctx, o, "Min Max", options, func(op Op) []any {
-		return []any{"CSETTLE", op.Key, op.ID, op.Delta, "WITHSTATUS"}
+	return one(c.apply(ctx, o, "Min Max Scale", options, func(op Op) []any {
+		return []any{"CSETTLE", op.Key, op.ID, decimal(op.Delta), "WITHSTATUS"}
 	}))
 }
 
-// Cancel ends a hold and adds nothing.
-func (c *Client) Cancel(ctx context.Context, key, opid string) (Reply, error) {
+// Cancel ends a hold and adds nothing. Option: Scale.
+func (c *Client) Cancel(ctx context.Context, key, opid string, options ...Option) (Reply, error) {
 	o := call{op: Op{Key: key, ID: opid}, answer: 2, named: true, does: "cancel a hold of"}
-	return one(c.apply(ctx, o, "", nil, func(op Op) []any {
+	return one(c.apply(ctx, o, "Scale", options, func(op Op) []any {
 		return []any{"CCANCEL", op.Key, op.ID, "WITHSTATUS"}
 	}))
 }
@@ -214,10 +223,10 @@ type Held struct {
 	Open  int64 // how many there are
 }
 
-// Held reads a counter and the sums of its open holds.
-func (c *Client) Held(ctx context.Context, key string) (Held, error) {
+// Held reads a counter and the sums of its open holds. Option: Scale.
+func (c *Client) Held(ctx context.Context, key string, options ...Option) (Held, error) {
 	o := call{op: Op{Key: key}, answer: 4, does: "read the holds of", reads: true}
-	_, n, err := c.apply(ctx, o, "", nil, func(op Op) []any { return []any{"CHELD", op.Key} })
+	_, n, err := c.apply(ctx, o, "Scale", options, func(op Op) []any { return []any{"CHELD", op.Key} })
 	if err != nil {
 		return Held{}, err
 	}
@@ -264,10 +273,10 @@ type Drained struct {
 	Found bool // false: there was no counter
 }
 
-// Drain reads a counter and deletes it. Options: ID, At.
+// Drain reads a counter and deletes it. Options: ID, At, Scale.
 func (c *Client) Drain(ctx context.Context, key string, options ...Option) (Drained, error) {
 	o := call{op: Op{Key: key}, answer: anyAnswer, does: "drain"}
-	id, n, err := c.apply(ctx, o, "ID At", options, func(op Op) []any {
+	id, n, err := c.apply(ctx, o, "ID At Scale", options, func(op Op) []any {
 		return timed(op, "CGETDEL", op.Key, op.ID)
 	})
 	if err != nil || len(n) == 0 {

@@ -42,6 +42,29 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestScale: amounts are written and read in steps.
+func TestScale(t *testing.T) {
+	for _, c := range []struct {
+		scale int
+		n     int64
+		text  string // as it is sent
+		reply string // as the server would answer it
+	}{
+		{0, -5, "-5", "-5"}, {2, 250, "2.50", "2.5"}, {2, -5, "-0.05", "-0.05"}, {2, 0, "0.00", "0"},
+		{9, -1 << 63, "-9223372036.854775808", "-9223372036.854775808"}, {2, 30000, "300.00", "300"},
+	} {
+		if got := decimal(c.n).text(c.scale); got != c.text {
+			t.Errorf("%d with %d decimals is sent as %s, want %s", c.n, c.scale, got, c.text)
+		}
+		if n, err := steps(c.reply, c.scale); err != nil || n != c.n {
+			t.Errorf("%s with %d decimals: %d, %v", c.reply, c.scale, n, err)
+		}
+	}
+	if _, err := steps("1.234", 2); err == nil {
+		t.Error("a digit was lost")
+	}
+}
+
 // TestRead: an answer is the integers in it, whatever RESP has them in, or not the command's.
 func TestRead(t *testing.T) {
 	many, drain := call{answer: 3}, call{answer: anyAnswer}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,12 +36,13 @@ type request struct {
 	Count    int64      `json:"count,string"`
 	Period   int64      `json:"period,string"`
 	Quantity *int64     `json:"quantity,string"`
+	Scale    int        `json:"scale,string"`
 	Ops      []fbfkv.Op `json:"ops"`
 }
 
 // options are those that a request asks for.
 func (r *request) options() (options []fbfkv.Option) {
-	if r.OpID != "" && r.Do != "hold" && r.Do != "settle" {
+	if r.OpID != "" && !slices.Contains([]string{"hold", "settle", "cancel"}, r.Do) {
 		options = append(options, fbfkv.ID(r.OpID))
 	}
 	if r.Min != nil {
@@ -51,6 +53,9 @@ func (r *request) options() (options []fbfkv.Option) {
 	}
 	if r.Expire != 0 && r.Do != "hold" {
 		options = append(options, fbfkv.ExpireIn(r.lasts()))
+	}
+	if r.Scale != 0 {
+		options = append(options, fbfkv.Scale(r.Scale))
 	}
 	if r.ENX {
 		options = append(options, fbfkv.IfNone())
@@ -157,9 +162,9 @@ func serve(c *fbfkv.Client, r request) answer {
 	case "settle":
 		return one(c.Settle(ctx, r.Key, r.OpID, r.Delta, r.options()...))
 	case "cancel":
-		return one(c.Cancel(ctx, r.Key, r.OpID))
+		return one(c.Cancel(ctx, r.Key, r.OpID, r.options()...))
 	case "held":
-		h, err := c.Held(ctx, r.Key)
+		h, err := c.Held(ctx, r.Key, r.options()...)
 		return outcome(err, "value", h.Value, "up", h.Up, "down", h.Down, "open", h.Open)
 	case "throttle":
 		return throttle(ctx, c, r)
