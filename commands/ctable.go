@@ -376,6 +376,7 @@ var tableInfoFields = []infoField[tableInfo]{
 	number("dismissed", func(t *tableInfo) int64 { return int64(t.Dismissed) }),
 	number("stale", func(t *tableInfo) int64 { return int64(t.Stale) }),
 	number("refused", func(t *tableInfo) int64 { return int64(t.Refused) }),
+	number("twins", func(t *tableInfo) int64 { return int64(t.Twins) }),
 }
 
 const groupTable = "table"

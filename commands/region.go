@@ -145,6 +145,19 @@ func regionStatus(c *Context, n *regions.Node) error {
 	return err
 }
 
+// regionConflicts is REGION CONFLICTS.
+func regionConflicts(c *Context, n *regions.Node) error {
+	all, err := n.Conflicts()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(all)
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
 // regionAcknowledge is REGION ACKNOWLEDGE count.
 func regionAcknowledge(c *Context, n *regions.Node) error {
 	count, err := strconv.ParseUint(string(c.Args[2]), 10, 64)
@@ -271,6 +284,9 @@ var regionCommands = []Command{{
 			changingTip...),
 		withTips(regionSub("status", 2, "Returns the state of the regions as JSON. A server that is not a "+
 			"region answers too.", regionStatus), changingTip...),
+		withTips(regionSub("conflicts", 2, "Returns the last 10,000 operations that were applied in two "+
+			"regions, as JSON, the newest first: which application counts, and which is taken back.",
+			regionConflicts), changingTip...),
 		audited(auditAll, regionSub("acknowledge", 3, "Acknowledges a number of unchecked operations. "+
 			"REGION STATUS then reports a problem only if their count grows.",
 			regionDone(regionAcknowledge), intArg("count"))),

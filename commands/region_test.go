@@ -71,7 +71,7 @@ func TestRegion(t *testing.T) {
 	first.play([]step{
 		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)},
 		{"REGION LEAVE yes", "-" + string(noRegion)},
-		{"REGION TOKEN", "-" + string(noRegion)}, {"REGION WAIT x 0", "-" + string(noRegion)},
+		{"REGION TOKEN", "-" + string(noRegion)}, {"REGION CONFLICTS", "-" + string(noRegion)}, {"REGION WAIT x 0", "-" + string(noRegion)},
 		{"REGION ADMIT {}",
 			`-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
 		{"REGION CREATE eu", "-ERR the address at which others reach this region is missing: HOST:PORT"},
@@ -88,6 +88,9 @@ func TestRegion(t *testing.T) {
 	created := said(t, first.send("REGION CREATE eu "+eu))
 	if got := said(t, first.send("REGION MEMBERS")); got != created {
 		t.Errorf("the members are %s, and were created as %s", got, created)
+	}
+	if got := said(t, first.send("REGION CONFLICTS")); got != "[]" {
+		t.Errorf("the first region has conflicts: %s", got)
 	}
 	token := said(t, first.send("REGION TOKEN k"))
 	first.play([]step{

@@ -318,3 +318,29 @@ func (s *Status) public(partitions int) PeerStatus {
 	}
 	return p
 }
+
+// Conflict is a store.Conflict with the names of the regions.
+type Conflict struct {
+	Key       string `json:"key"`
+	ID        string `json:"opid"`
+	Kept      string `json:"kept"`       // the region whose application counts
+	TakenBack string `json:"taken_back"` // the region whose application is taken back
+	Delta     int64  `json:"delta"`      // that is taken back
+	AppliedMs int64  `json:"applied_ms"` // when it was applied in Kept, unix ms
+	MetMs     int64  `json:"met_ms"`     // when both were known here
+}
+
+// Conflicts returns the last operations that were applied in two regions, the newest first.
+func (n *Node) Conflicts() ([]Conflict, error) {
+	set, ok := n.Members()
+	if !ok {
+		return nil, store.ErrNoRegions
+	}
+	all := []Conflict{}
+	for _, c := range n.Store.Conflicts() {
+		kept, _ := set.Member(c.Winner)
+		back, _ := set.Member(c.Loser)
+		all = append(all, Conflict{c.Key, c.ID, kept.Name, back.Name, c.Delta, c.Applied, c.Met})
+	}
+	return all, nil
+}

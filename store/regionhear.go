@@ -89,15 +89,20 @@ func (x *turn) regionHear(op *Op) error {
 		}
 		x.hear(op, r, h, 0)
 	case r.seen.Own():
-		if ids.Twins++; first {
-			return x.takeBack(op, r, h)
+		ids.Twins++
+		if !first {
+			x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.p.self(), r.seen.Dot)
+		} else if err := x.takeBack(op, r, h); err != nil {
+			return err
 		}
-		x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.p.self(), r.seen.Dot)
+		x.metTwins(op, r, h, first)
 	case first:
+		x.metTwins(op, r, h, true)
 		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
 		x.hear(op, r, h, r.seen.Taken)
 		x.oweTo(r, was, h.Origin, h.Dot)
 	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
+		x.metTwins(op, r, h, false)
 		x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.seen.Region, r.seen.Dot)
 	}
 	return nil

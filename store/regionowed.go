@@ -358,6 +358,8 @@ func (x *turn) regionLost(op *Op) error {
 	w := &l.Winner
 	if r.verdict == verdictSeen && r.seen.Other && r.seen.Region == l.Region && r.seen.Dot == l.Dot &&
 		w.Origin != g.Self && g.member(w.Origin) != nil {
+		x.noteConflict(r, Conflict{ID: string(op.ID), Winner: w.Origin, Loser: l.Region, Delta: l.Made,
+			Applied: w.Wall})
 		x.hear(op, r, w, r.seen.Taken)
 	}
 	return nil

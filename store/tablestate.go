@@ -198,6 +198,7 @@ type Figures struct {
 	Dismissed  uint64 // positives of an EXACT filter without a record: new after all
 	Stale      uint64 // refused with STALE
 	Refused    uint64 // refused with OOM
+	Twins      uint64 // applied in two regions: one application of each is taken back
 }
 
 func (f *Figures) add(o Figures) {
@@ -207,4 +208,5 @@ func (f *Figures) add(o Figures) {
 	f.Dismissed += o.Dismissed
 	f.Stale += o.Stale
 	f.Refused += o.Refused
+	f.Twins += o.Twins
 }

@@ -50,7 +50,7 @@ func New() *cobra.Command {
 	return operate.Command{Name: "region", Short: "make servers regions that count the same counters",
 		Long: help, Patience: "a region", Subcommands: []operate.Subcommand{createCommand, joinCommand,
 			statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand,
-			verifyCommand}}.New()
+			verifyCommand, conflictsCommand}}.New()
 }
 
 // status asks a server how its region is doing; of a cluster, by the leaders of all shards.

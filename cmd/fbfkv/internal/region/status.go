@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,6 +140,39 @@ func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
 		err = s.AskJSON(&all, "REGION", "VERIFY")
 	}
 	return all, err
+}
+
+var conflictsCommand = operate.Subcommand{
+	Use:   "conflicts HOST:PORT",
+	Short: "list operations that two regions applied",
+	Long: `Lists the operations that two regions applied, each before it knew of the other, as far as the
+server HOST:PORT remembers: the last 10,000 since it was started, the newest first. One application of
+each counts; the other one is taken back.`,
+	Args: cobra.ExactArgs(1),
+	Run:  run(func(o *operator, args []string) error { return o.conflicts(args[0]) }),
+}
+
+// conflicts lists those of all shards.
+func (o *operator) conflicts(addr string) error {
+	_, _, readers, err := o.readers(addr)
+	if err != nil {
+		return err
+	}
+	var all []regions.Conflict
+	for _, s := range readers {
+		var some []regions.Conflict
+		if err := s.AskJSON(&some, "REGION", "CONFLICTS"); err != nil {
+			return err
+		}
+		all = append(all, some...)
+	}
+	slices.SortStableFunc(all, func(a, b regions.Conflict) int { return cmp.Compare(b.MetMs, a.MetMs) })
+	for _, c := range all {
+		o.Say("%s  %q  %q  %s takes back %+d: %s had applied it first",
+			time.UnixMilli(c.MetMs).UTC().Format(time.RFC3339), c.Key, c.ID, c.TakenBack, c.Delta, c.Kept)
+	}
+	o.Say("%s", operate.Count(len(all), "conflict"))
+	return nil
 }
 
 // tell carries out a operate.Subcommand about another region.
