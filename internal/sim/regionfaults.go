@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fbfkv/fbfkv/regions"
 )
 
 // faults returns the faults that regions can meet.
@@ -209,26 +211,41 @@ func (s *regionsWorld) putBack(r *region) {
 	s.remove(r, true, true)
 }
 
-// tellsState reports whether a region takes the state of another one.
+// tellsState reports whether another region takes the state of a region, or may have taken a part of it: its
+// process has not heard yet whether the log goes on where it ends there.
 func (s *regionsWorld) tellsState(of *region) bool {
 	for _, at := range s.but(of) {
 		for _, m := range at.machines {
 			p, _ := m.Running()
 			if p == nil || p.(*serverProcess).Regions() == nil {
-				continue
+				return true
 			}
 			mesh := p.(*serverProcess).Regions().Mesh()
-			if mesh == nil {
+			if mesh == nil && at.cluster != nil { // it does not lead
 				continue
 			}
-			for _, st := range mesh.Status() {
-				for _, r := range st.Ranges {
-					if st.Name == of.name && r.State != "" {
-						return true
-					}
-				}
+			if mesh == nil || mayTakeState(mesh.Status(), of.name) {
+				return true
 			}
 		}
 	}
 	return false
+}
+
+// mayTakeState reports whether one that reads other regions may have a part of the state of one of them.
+func mayTakeState(all []regions.Status, of string) bool {
+	read := false
+	for i := range all {
+		st := &all[i]
+		if st.Name != of {
+			continue
+		}
+		read = true
+		if st.LastAnswer.IsZero() || slices.ContainsFunc(st.Ranges, func(r regions.RangeStatus) bool {
+			return r.State != ""
+		}) {
+			return true
+		}
+	}
+	return !read
 }
