@@ -368,7 +368,7 @@ func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, er
 	next := c
 	next.Shards, next.Moves, next.Members = slices.Clone(c.Shards), slices.Clone(c.Moves),
 		slices.Clone(c.Members)
-	next.Tables.Set = slices.Clone(c.Tables.Set)
+	next.Tables.Set, next.Tables.Next = slices.Clone(c.Tables.Set), slices.Clone(c.Tables.Next)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
 	}
@@ -428,6 +428,9 @@ func (c Configuration) rules() error {
 		return invalid("%d nodes, more than %d", len(c.Members), MaxMembers)
 	case len(c.Members) == 0:
 		return invalid("it has no nodes")
+	}
+	if len(c.Tables.Next) > 0 && len(c.Moves) > 0 {
+		return invalid("a table's SCALE is being changed while partitions move")
 	}
 	if err := cmp.Or(c.Tables.valid(), c.validShards(), c.validRegions()); err != nil {
 		return err

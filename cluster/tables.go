@@ -17,16 +17,15 @@ import (
 const (
 	// tablesPart is the part of the node timeout for which CTABLE waits for all shards.
 	tablesPart = 2
+	// preparePart is how long it waits for all shards to be prepared for another SCALE, comingPart after how
+	// long each node takes that back: the node that waits may have ended.
+	preparePart, comingPart = 8, 16
 	// tablesRetry is how long the leader of a shard waits until it tries again to log the tables.
 	tablesRetry = 200 * time.Millisecond
 	// tablesPoll is how often CTABLE looks who has them.
 	tablesPoll = 5 * time.Millisecond
-	maxRefusal = 200
+	maxRefusal = 300
 )
-
-// ErrScale: one shard could take another SCALE while another one has counters of the old one.
-var ErrScale = errors.New("SCALE cannot change in a cluster: count the smallest unit, such as cents, as an " +
-	"integer, or use one server")
 
 // Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
 // say (TableKeeper).
@@ -38,20 +37,26 @@ type Tables struct {
 	Dropped string `json:"dropped,omitempty"`
 	// Set has all tables.
 	Set store.TableSet `json:"set"`
+	// Next, unless it is nil, are the tables that the cluster is about to have. They change the scale of keys,
+	// which no shard lets be written meanwhile, and each has searched for what must not change so.
+	Next store.TableSet `json:"next,omitempty"`
 }
 
 func (t Tables) equal(o Tables) bool {
-	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set)
+	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set) && t.Next.Equal(o.Next)
 }
 
 // follows checks that t may take the place of older tables.
 func (t Tables) follows(old Tables) error {
 	same := old
-	if !t.Set.Equal(old.Set) {
-		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set}
+	if !t.Set.Equal(old.Set) || !t.Next.Equal(old.Next) {
+		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set, Next: t.Next}
 	}
 	if !t.equal(same) {
 		return invalid("the tables' version %d follows %d", t.Version, old.Version)
+	}
+	if old.Set.Rescales(t.Set) && (len(old.Next) == 0 || old.Next.Rescales(t.Set)) {
+		return invalid("the shards are not prepared for another SCALE")
 	}
 	return nil
 }
@@ -59,6 +64,11 @@ func (t Tables) follows(old Tables) error {
 func (t Tables) valid() error {
 	if err := t.Set.Validate(); err != nil {
 		return invalid("%v", err)
+	}
+	if len(t.Next) > 0 {
+		if err := t.Next.Validate(); err != nil {
+			return invalid("%v", err)
+		}
 	}
 	b, err := json.Marshal(t)
 	switch {
@@ -113,20 +123,43 @@ func (k *TableKeeper) Kept() (version uint64, refusal string) {
 }
 
 func (k *TableKeeper) run() {
+	var coming Tables
+	var since time.Time
 	for {
 		leads, configured := k.node.Changed(), k.meta.Changed()
-		var again <-chan time.Time
+		var again, tooLong <-chan time.Time
 		if k.node.Leads() && !k.keep() {
 			again = time.After(tablesRetry)
+		}
+		if now := k.meta.Configuration().Tables; !now.equal(coming) {
+			coming, since = now, time.Now()
+		}
+		if len(coming.Next) > 0 { // the node that began this may have ended
+			tooLong = time.After(comingPart*k.meta.o.Timeout - time.Since(since))
 		}
 		select {
 		case <-leads:
 		case <-configured:
 		case <-again:
+		case <-tooLong:
+			_ = k.giveUp(coming)
+			since = time.Now()
 		case <-k.node.stop:
 			return
 		}
 	}
+}
+
+// giveUp takes back that tables are coming.
+func (k *TableKeeper) giveUp(coming Tables) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
+	defer cancel()
+	return k.meta.Configure(ctx, func(c *Configuration) error {
+		if c.Tables.equal(coming) {
+			c.Tables = Tables{Version: coming.Version + 1, Dropped: coming.Dropped, Set: coming.Set}
+		}
+		return nil
+	})
 }
 
 // keep logs the newest tables in the partitions that lack them, and reports whether all have them.
@@ -136,7 +169,10 @@ func (k *TableKeeper) keep() bool {
 		return true
 	}
 	now := *was
-	err := k.node.st.SetTables(c.Tables.Set, c.Tables.Version)
+	err := k.node.st.SetTables(c.Tables.Set, c.Tables.Next, c.Tables.Version)
+	if err == nil && len(c.Tables.Next) > 0 && was.version < c.Tables.Version {
+		err = k.node.st.SearchScales()
+	}
 	switch {
 	case err == nil:
 		now = keptTables{version: max(was.version, c.Tables.Version)}
@@ -178,40 +214,113 @@ func (k *TableKeeper) DropTable(name string) error {
 	}, name)
 }
 
-// change changes the tables and waits until all shards have them.
+// change changes the tables and waits until all shards have them. If that changes a scale, all shards are
+// prepared for it first.
 func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), dropped string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
-	defer cancel()
+	prepared := uint64(0) // the version of the tables for whose scales all shards are prepared
+	for range maxRounds {
+		ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
+		defer cancel()
+		t, err := k.configure(ctx, change, dropped, prepared)
+		if err != nil {
+			return err
+		}
+		if len(t.Next) == 0 {
+			return k.await(ctx, t.Version)
+		}
+		if err := k.prepare(t); err != nil {
+			if k.giveUp(t) == nil {
+				_ = k.await(ctx, t.Version+1) // what the shards say of themselves is no longer about this change
+			}
+			return err
+		}
+		prepared = t.Version
+	}
+	return errComing
+}
+
+// maxRounds is how often a change of SCALE is prepared again because others give it up.
+const maxRounds = 4
+
+// configure changes the tables in the configuration, or has all shards prepare for that first. It returns
+// them as they are then.
+func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.TableSet, error), dropped string,
+	prepared uint64) (now Tables, err error) {
 	changed := false
 	configure := func() error {
 		return k.meta.Configure(ctx, func(c *Configuration) error {
-			next, err := change(c.Tables)
-			if err != nil || next.Equal(c.Tables.Set) {
+			t := c.Tables
+			now = t
+			next, err := change(t)
+			if err != nil || next.Equal(t.Set) || next.Equal(t.Next) && t.Version != prepared {
 				return err
-			}
-			if c.Tables.Set.Rescales(next) {
-				return ErrScale
 			}
 			if err := k.node.st.CheckTables(next); err != nil {
 				return err // what this node has no room for the others would not have either
 			}
-			changed, c.Tables = true, Tables{Version: c.Tables.Version + 1, Dropped: dropped, Set: next}
+			c.Tables = Tables{Version: t.Version + 1, Dropped: dropped, Set: next}
+			switch rescales := t.Set.Rescales(next); {
+			case len(t.Next) > 0 && (t.Version != prepared || !next.Equal(t.Next)):
+				return errComing
+			case rescales && t.Version != prepared && len(c.Moves) > 0:
+				return errMovesFirst
+			case rescales && t.Version != prepared && !k.node.Leads():
+				return errAskLeader
+			case rescales && t.Version != prepared:
+				c.Tables = Tables{Version: t.Version + 1, Dropped: t.Dropped, Set: t.Set, Next: next}
+			}
+			changed, now = true, c.Tables
 			return nil
 		})
 	}
-	err := configure()
+	err = configure()
 	if !changed { // perhaps it is another node's change that makes it possible, or necessary
 		if err = k.meta.CatchUp(ctx); err == nil {
 			err = configure()
 		}
 	}
 	if errors.Is(err, errNoMeta) {
-		return undecided(err.Error())
+		err = undecided(err.Error())
 	}
-	if err != nil {
-		return err
+	return now, err
+}
+
+// The refusals of a change of SCALE that come before any shard is asked.
+var (
+	errComing     = errors.New("the SCALE of another table is being changed: try again")
+	errMovesFirst = errors.New("partitions are moving: change SCALE when they have arrived")
+	errAskLeader  = errors.New("SCALE is changed by a node that leads a shard: send this to one")
+)
+
+// prepare waits until every shard has searched for what another SCALE must not change.
+func (k *TableKeeper) prepare(t Tables) error {
+	ctx, cancel := context.WithTimeout(context.Background(), preparePart*k.meta.o.Timeout)
+	defer cancel()
+	poll := time.NewTicker(tablesPoll)
+	defer poll.Stop()
+	for {
+		lacks, why := k.lacks(t.Version)
+		switch {
+		case !k.node.Leads():
+			return errAskLeader
+		case lacks == "":
+			return nil
+		case why != "":
+			return errors.New(why)
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the shard %.8s could not be prepared for another SCALE in time, and nothing has "+
+				"changed: try again", lacks)
+		case <-k.node.stop:
+			return undecided("this node ends")
+		}
 	}
-	version := k.meta.Configuration().Tables.Version
+}
+
+// await waits until all shards have a version of the tables.
+func (k *TableKeeper) await(ctx context.Context, version uint64) error {
 	poll := time.NewTicker(tablesPoll)
 	defer poll.Stop()
 	for {

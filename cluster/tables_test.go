@@ -269,7 +269,7 @@ func TestFounderBringsTables(t *testing.T) {
 		must(t, err)
 		set, err := store.NewTables().Create(store.TableOptions{Name: "t", Prefix: "t:"})
 		must(t, err)
-		must(t, st.SetTables(set, seen+1))
+		must(t, st.SetTables(set, nil, seen+1))
 		self := member(1)
 		a := &Admin{Store: st, Directory: &Directory{Stable: mustStable(t, fs), fs: fs, path: "d"},
 			Self: self, Restart: func() {}}

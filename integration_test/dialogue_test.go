@@ -34,9 +34,6 @@ func TestDialogues(t *testing.T) {
 	for _, file := range files {
 		steps := readDialogue(t, file)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".dialogue")+"/shard", func(t *testing.T) {
-			if filepath.Base(file) == "scale.dialogue" {
-				t.Skip("in a cluster SCALE cannot change")
-			}
 			t.Parallel()
 			all := startShard(t)
 			leader := leaderOf(t, all...)

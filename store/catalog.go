@@ -15,6 +15,9 @@ type catalog struct {
 	Tables []*tableDef // live and draining, longest prefix first
 	// Version: the live tables agree with this version of the cluster's (SetTables); 0: with none.
 	Version uint64 `json:",omitempty"`
+	// Coming are the tables that the cluster is about to have: keys whose scale they change are not written
+	// until the cluster has them, or has given them up.
+	Coming TableSet `json:",omitempty"`
 
 	bounded bool // a table has bounds
 	scaled  bool // a table has a scale
@@ -86,6 +89,11 @@ func decodeCatalog(b []byte) (*catalog, error) {
 		}
 		c.bounded, c.scaled = c.bounded || d.hasBounds(), c.scaled || d.Scale > 0
 	}
+	if c.Coming != nil {
+		if err := c.Coming.Validate(); err != nil {
+			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
+		}
+	}
 	if d := c.byName(DefaultTable); d == nil || d.Prefix != "" {
 		return nil, fmt.Errorf("%w: catalogue without table %s", errCorruptEntry, DefaultTable)
 	}
@@ -144,7 +152,7 @@ func (c *catalog) set() TableSet {
 
 // clone copies the catalogue deeply enough to be changed.
 func (c *catalog) clone() *catalog {
-	n := &catalog{Next: c.Next, Version: c.Version}
+	n := &catalog{Next: c.Next, Version: c.Version, Coming: c.Coming}
 	for _, d := range c.Tables {
 		e := *d
 		e.Links = slices.Clone(d.Links)
@@ -173,8 +181,8 @@ func (d *tableDef) keep(logged int64) int64 {
 	return k
 }
 
-// follow is match for tables that have a version; c itself if it has a newer one.
-func (c *catalog) follow(want TableSet, version uint64, at moment) (*catalog, error) {
+// follow is match for tables that have a version, and those that are coming; c itself if it has a newer one.
+func (c *catalog) follow(want, coming TableSet, version uint64, at moment) (*catalog, error) {
 	if c.Version > version {
 		return c, nil
 	}
@@ -185,7 +193,7 @@ func (c *catalog) follow(want TableSet, version uint64, at moment) (*catalog, er
 	if next == c {
 		next = c.clone()
 	}
-	next.Version = version
+	next.Version, next.Coming = version, coming
 	return next, nil
 }
 

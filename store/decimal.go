@@ -96,11 +96,15 @@ func (p *machine) scaleOf(key []byte) uint8 {
 }
 
 // isScaled reports whether a table has a scale, or is about to get or lose one.
-func (p *machine) isScaled() bool { return p.catalog != nil && p.catalog.scaled || p.rescaling != nil }
+func (p *machine) isScaled() bool {
+	return p.rescaling != nil || p.catalog != nil && (p.catalog.scaled || p.catalog.Coming != nil)
+}
 
 // rescales reports whether the scale of a key's table is being changed.
 func (p *machine) rescales(key []byte) bool {
-	return p.rescaling != nil && p.rescaling.find(key).Scale != p.catalog.find(key).Scale
+	scale := p.catalog.find(key).Scale
+	return p.rescaling != nil && p.rescaling.find(key).Scale != scale ||
+		p.catalog.Coming != nil && p.catalog.Coming.scaleOf(string(key)) != scale
 }
 
 // rescales is TableSet.Rescales of catalogues. Before its first one a partition has no keys.
@@ -108,13 +112,16 @@ func (c *catalog) rescales(next *catalog) bool {
 	return c != nil && next != c && c.set().Rescales(next.set())
 }
 
+// prepared reports whether all shards were searched for the change of scales to another catalogue: that is so
+// before a cluster has tables that were coming (SearchScales).
+func (c *catalog) prepared(next *catalog) bool {
+	return c.Coming != nil && next.Coming == nil && !c.Coming.Rescales(next.set())
+}
+
 // checkScales refuses tables with scales for which the machine was not searched (rescale.go).
 func (p *machine) checkScales(next *catalog) error {
-	searched := p.catalog
-	if p.rescaling != nil {
-		searched = p.rescaling
-	}
-	if searched.rescales(next) {
+	searched := p.rescaling != nil && !p.rescaling.rescales(next) || p.catalog.prepared(next)
+	if p.catalog.rescales(next) && !searched {
 		return ErrRescaling
 	}
 	return nil

@@ -391,7 +391,7 @@ func (x *execution) release(p *partition, want *catalog) error {
 		if want == nil {
 			return c, nil
 		}
-		return c.follow(want.set(), want.Version, at)
+		return c.follow(want.set(), want.Coming, want.Version, at)
 	})
 	if err == nil {
 		x.room, err = x.s.reserve(room + entryRoom)

@@ -43,7 +43,7 @@ func (s *Store) endRescale(ps []*partition) {
 type rescale struct {
 	s         *Store
 	p         *partition
-	old, next *catalog
+	old, next TableSet
 	upTo      uint64 // all that there may be was logged up to this sequence
 }
 
@@ -52,20 +52,53 @@ func (s *Store) mark(p *partition, change func(*catalog, moment) (*catalog, erro
 	p.lock()
 	defer p.mu.Unlock()
 	next, err := change(p.catalog, p.moment(s.look()))
-	if err != nil || !p.catalog.rescales(next) {
+	if err != nil || !p.catalog.rescales(next) || p.catalog.prepared(next) {
 		return nil, err
 	}
-	p.rescaling = next
+	if p.rescaling = next; p.gone {
+		return nil, nil // it is empty
+	}
+	return s.begin(p, next.set())
+}
+
+// begin begins a search of a partition that refuses the writes already. It is locked.
+func (s *Store) begin(p *partition, next TableSet) (*rescale, error) {
 	for key := range p.holds.keys {
 		if p.rescales([]byte(key)) {
 			return nil, fmt.Errorf("%w (a hold on key %q is open)", ErrScale, key)
 		}
 	}
-	return &rescale{s, p, p.catalog, next, p.seq}, nil
+	return &rescale{s, p, p.catalog.set(), next, p.seq}, nil
+}
+
+// SearchScales makes sure that the tables that are coming, by SetTables, change the scale of nothing: ErrScale.
+// It must be called after they were set, and by the leader, which alone knows what there is.
+func (s *Store) SearchScales() error {
+	for _, p := range s.partitions {
+		p.lock()
+		var r *rescale
+		var err error
+		switch c := p.catalog; {
+		case !s.Leads():
+			err = ErrNotLeader
+		case !p.gone && c.Coming != nil && c.set().Rescales(c.Coming):
+			r, err = s.begin(p, c.Coming)
+		}
+		p.mu.Unlock()
+		if err == nil && r != nil {
+			err = r.search()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changes reports whether the scale of a key changes.
-func (r *rescale) changes(key []byte) bool { return r.old.find(key).Scale != r.next.find(key).Scale }
+func (r *rescale) changes(key []byte) bool {
+	return r.old.scaleOf(string(key)) != r.next.scaleOf(string(key))
+}
 
 // search looks for a counter, and for a record, of such a key.
 func (r *rescale) search() error {

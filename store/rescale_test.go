@@ -69,7 +69,7 @@ func TestScaleStays(t *testing.T) {
 					must(t, err)
 					next, err = next.Create(TableOptions{Name: "q", Prefix: "q:"}) // whose scale stays
 					must(t, err)
-					return s.SetTables(next, 1)
+					return s.SetTables(next, nil, 1)
 				},
 			} {
 				fs, clock := vfs.NewMem(), newFakeClock()

@@ -380,12 +380,20 @@ func (t TableSet) Of(key string) (o *TableOptions) {
 func (t TableSet) Rescales(next TableSet) bool {
 	for _, set := range []TableSet{t, next} {
 		for i := range set { // a key's table is that of the longest prefix, old or new
-			if t.Of(set[i].Prefix).Scale != next.Of(set[i].Prefix).Scale {
+			if t.scaleOf(set[i].Prefix) != next.scaleOf(set[i].Prefix) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// scaleOf returns the scale of a key's table; 0 also if there is none, in a set that is not valid.
+func (t TableSet) scaleOf(key string) uint8 {
+	if o := t.Of(key); o != nil {
+		return o.Scale
+	}
+	return 0
 }
 
 // sorted sorts the set in place.

@@ -31,23 +31,34 @@ func (s *Store) changeTables(change func(TableSet) (TableSet, error)) error {
 		if err != nil {
 			return nil, err
 		}
-		return c.match(next, at)
+		n, err := c.match(next, at)
+		if err == nil && n.Coming != nil { // this was a cluster's
+			n = n.clone()
+			n.Coming = nil
+		}
+		return n, err
 	})
 }
 
 // SetTables makes the tables those of a cluster, which has counted their changes: the version. It returns
 // once they are committed, in all partitions at once. A partition that has this version, or
-// a newer one, stays as it is: its tables never go back to what they were. Errors: as CreateTable's. If open
+// a newer one, stays as it is: its tables never go back to what they were. Those that are coming, unless they are
+// nil, may change scales later: until then keys concerned are not written. Errors: as CreateTable's. If open
 // holds are in the way, no new ones are opened that would be: the caller tries again.
-func (s *Store) SetTables(t TableSet, version uint64) error {
+func (s *Store) SetTables(t, coming TableSet, version uint64) error {
 	if err := t.Validate(); err != nil {
 		return err
+	}
+	if coming != nil {
+		if err := coming.Validate(); err != nil {
+			return err
+		}
 	}
 	err := s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) {
 		if c.Version >= version {
 			return c, nil
 		}
-		return c.follow(t, version, at)
+		return c.follow(t, coming, version, at)
 	})
 	var next TableSet
 	if errors.Is(err, ErrHoldsOpen) {

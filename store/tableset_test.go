@@ -80,15 +80,15 @@ func TestSetTables(t *testing.T) {
 				fs, clock := vfs.NewMem(), newFakeClock()
 				with := func(o *Options) { o.FS, o.Clock, o.Partitions = fs, clock.now, 2 }
 				s := testStore(t, with)
-				must(t, s.SetTables(before, 7))
+				must(t, s.SetTables(before, nil, 7))
 				for i := range 40 {
 					wantOp(t, cincr(s, "k"+strconv.Itoa(i), "op", 1), 1, true)
 				}
-				must(t, s.SetTables(after, 9))
+				must(t, s.SetTables(after, nil, 9))
 				seq := s.Last(1)
 				for version, set := range []TableSet{8: before, 9: before} {
 					if version >= 8 {
-						must(t, s.SetTables(set, uint64(version)))
+						must(t, s.SetTables(set, nil, uint64(version)))
 					}
 				}
 				if s.Last(1) != seq {
@@ -121,11 +121,11 @@ func TestOldTablesStayAway(t *testing.T) {
 	b, lb := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	old, long := withTables(t), withTables(t, TableOptions{Name: "t", Prefix: "k", Window: time.Hour})
 	must(t, a.Lead())
-	must(t, a.SetTables(old, 1))
-	must(t, a.SetTables(long, 2))
+	must(t, a.SetTables(old, nil, 1))
+	must(t, a.SetTables(long, nil, 2))
 	records, _ := la.records(0)
 	receive(t, b, lb, records)
-	if err := b.SetTables(old, 3); !errors.Is(err, ErrNotLeader) {
+	if err := b.SetTables(old, nil, 3); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("tables of a replica: %v", err)
 	}
 	b.SetFilterMaxMemory(1)
@@ -136,7 +136,7 @@ func TestOldTablesStayAway(t *testing.T) {
 	b.SetFilterMaxMemory(0)
 	must(t, b.CheckTables(withTables(t, TableOptions{Name: "u", Prefix: "u"})))
 	must(t, b.Lead())
-	must(t, b.SetTables(old, 1))
+	must(t, b.SetTables(old, nil, 1))
 	if all, _, err := b.TablesVersion(); !b.Tables().Equal(long) || all != 2 || err != nil {
 		t.Errorf("version %d (%v) of the new leader: %+v", all, err, b.Tables())
 	}
@@ -154,16 +154,16 @@ func TestTablesDrainFirst(t *testing.T) {
 		}
 		return withTables(t, more...)
 	}
-	must(t, s.SetTables(full("a"), 1))
-	must(t, s.SetTables(full("b"), 2))
-	if err := s.SetTables(full("c"), 3); !errors.Is(err, ErrTooManyTables) {
+	must(t, s.SetTables(full("a"), nil, 1))
+	must(t, s.SetTables(full("b"), nil, 2))
+	if err := s.SetTables(full("c"), nil, 3); !errors.Is(err, ErrTooManyTables) {
 		t.Fatalf("a third set within the window: %v", err)
 	}
 	if all, _, _ := s.TablesVersion(); all != 2 || !s.Tables().Equal(full("b")) {
 		t.Errorf("version %d", all)
 	}
 	clock.advance(time.Hour)
-	must(t, s.SetTables(full("c"), 3))
+	must(t, s.SetTables(full("c"), nil, 3))
 }
 
 // TestTablesAreCommitted: tables whose commit nobody knows of are there for nobody, who asks again
@@ -178,7 +178,7 @@ func TestTablesAreCommitted(t *testing.T) {
 	_, before := l.records(0)
 	l.holdBack()
 	first := make(chan error, 1)
-	go func() { first <- s.SetTables(set, 5) }()
+	go func() { first <- s.SetTables(set, nil, 5) }()
 	for n := before; n == before; _, n = l.records(0) {
 		time.Sleep(time.Millisecond)
 	}
@@ -187,7 +187,7 @@ func TestTablesAreCommitted(t *testing.T) {
 	if err := <-first; !errors.Is(err, ErrUndecided) {
 		t.Errorf("nobody knows whether it was committed: %v", err)
 	}
-	if err := s.SetTables(set, 5); !errors.Is(err, ErrUndecided) {
+	if err := s.SetTables(set, nil, 5); !errors.Is(err, ErrUndecided) {
 		t.Errorf("the same again: %v", err)
 	}
 	if _, _, err := s.TablesVersion(); !errors.Is(err, ErrUndecided) {
