@@ -115,7 +115,7 @@ func (c *catalog) rescales(next *catalog) bool {
 // prepared reports whether all shards were searched for the change of scales to another catalogue: that is so
 // before a cluster has tables that were coming (SearchScales).
 func (c *catalog) prepared(next *catalog) bool {
-	return c.Coming != nil && next.Coming == nil && !c.Coming.Rescales(next.set())
+	return c != nil && c.Coming != nil && next.Coming == nil && !c.Coming.Rescales(next.set())
 }
 
 // checkScales refuses tables with scales for which the machine was not searched (rescale.go).

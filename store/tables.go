@@ -106,10 +106,16 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 	}
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
-	defer s.endRescale(ps)
-	if err := s.beginRescale(ps, change); err != nil {
-		return err
+	err := s.beginRescale(ps, change)
+	if err == nil {
+		err = s.logCatalogs(ps, change)
 	}
+	s.endRescale(ps) // not deferred: in a panic partitions stay locked
+	return err
+}
+
+// logCatalogs logs the catalogues. catalogMu is held.
+func (s *Store) logCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) error {
 	x := s.internal(ps...)
 	x.lock()
 	err := s.refusal(ps...)
