@@ -98,7 +98,7 @@ func TestHoldsDoNotDelayTables(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Clock = clock.now })
 	set := withTables(t, TableOptions{Name: "t", Prefix: "t:", Mode: Approx})
 	openHold(t, s, clock, "t:a", "1", 1)
-	if err := s.SetTables(set, 1); !errors.Is(err, ErrHoldsOpen) {
+	if err := s.SetTables(set, nil, 1); !errors.Is(err, ErrHoldsOpen) {
 		t.Fatal(err)
 	}
 	openHold(t, s, clock, "other", "1", 1)
@@ -113,8 +113,8 @@ func TestHoldsDoNotDelayTables(t *testing.T) {
 		t.Errorf("the first one again: %v", op.Err)
 	}
 	must(t, do(s, Op{Kind: CCancel, Key: []byte("t:a"), ID: []byte("1")}).Err)
-	must(t, s.SetTables(set, 1))
-	must(t, s.SetTables(withTables(t), 2))
+	must(t, s.SetTables(set, nil, 1))
+	must(t, s.SetTables(withTables(t), nil, 2))
 	openHold(t, s, clock, "t:a", "3", 1)
 }
 
