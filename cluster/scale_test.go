@@ -34,8 +34,8 @@ func wantScale(t *testing.T, nodes []*tableNode, name string, scale uint8) {
 	}
 }
 
-// TestScaleInAllShards: a scale changes in all shards, or in none. If the node that changes it ends, the others
-// take back what they have prepared.
+// TestScaleInAllShards: a scale changes in all shards, or in none. If the node that changes it ends, the
+// others take back their preparation.
 func TestScaleInAllShards(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		g, nodes := newTableShards(t)
@@ -74,7 +74,7 @@ func TestScaleInAllShards(t *testing.T) {
 		next, err := before.Set.Create(store.TableOptions{Name: "litres", Prefix: "l:", Scale: 1})
 		must(t, err)
 		must(t, a.meta.Configure(context.Background(), func(c *Configuration) error {
-			c.Tables = Tables{Version: before.Version + 1, Dropped: before.Dropped, Set: before.Set, Next: next}
+			c.Tables.Version, c.Tables.Next = before.Version+1, next
 			return nil
 		}))
 		for _, n := range nodes {

@@ -37,8 +37,8 @@ type Tables struct {
 	Dropped string `json:"dropped,omitempty"`
 	// Set has all tables.
 	Set store.TableSet `json:"set"`
-	// Next, unless it is nil, are the tables that the cluster is about to have. They change the scale of keys,
-	// which no shard lets be written meanwhile, and each has searched for what must not change so.
+	// Next, unless it is nil, are the tables that the cluster is about to have. They change the scale of
+	// keys. No shard lets these be written meanwhile, and each searches them first.
 	Next store.TableSet `json:"next,omitempty"`
 }
 
@@ -230,7 +230,7 @@ func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), droppe
 		}
 		if err := k.prepare(t); err != nil {
 			if k.giveUp(t) == nil {
-				_ = k.await(ctx, t.Version+1) // what the shards say of themselves is no longer about this change
+				_ = k.await(ctx, t.Version+1) // the shards' refusals are no longer about this change
 			}
 			return err
 		}
@@ -244,8 +244,8 @@ const maxRounds = 4
 
 // configure changes the tables in the configuration, or has all shards prepare for that first. It returns
 // them as they are then.
-func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.TableSet, error), dropped string,
-	prepared uint64) (now Tables, err error) {
+func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.TableSet, error),
+	dropped string, prepared uint64) (now Tables, err error) {
 	changed := false
 	configure := func() error {
 		return k.meta.Configure(ctx, func(c *Configuration) error {

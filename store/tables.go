@@ -42,9 +42,9 @@ func (s *Store) changeTables(change func(TableSet) (TableSet, error)) error {
 
 // SetTables makes the tables those of a cluster, which has counted their changes: the version. It returns
 // once they are committed, in all partitions at once. A partition that has this version, or
-// a newer one, stays as it is: its tables never go back to what they were. Those that are coming, unless they are
-// nil, may change scales later: until then keys concerned are not written. Errors: as CreateTable's. If open
-// holds are in the way, no new ones are opened that would be: the caller tries again.
+// a newer one, stays as it is: its tables never go back to what they were. Those that are coming,
+// unless they are nil, may change scales later: until then keys concerned are not written. Errors: as
+// CreateTable's. If open holds are in the way, no new ones are opened that would be: the caller tries again.
 func (s *Store) SetTables(t, coming TableSet, version uint64) error {
 	if err := t.Validate(); err != nil {
 		return err
