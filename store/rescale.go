@@ -72,7 +72,8 @@ func (s *Store) begin(p *partition, next TableSet) (*rescale, error) {
 }
 
 // SearchScales makes sure that the tables that are coming, by SetTables, change the scale of nothing, or
-// returns ErrScale. It must be called after they were set, and by the leader, which alone knows what there is.
+// returns ErrScale. It must be called after they were set, and by the leader, which alone knows
+// what there is.
 func (s *Store) SearchScales() error {
 	for _, p := range s.partitions {
 		p.lock()
