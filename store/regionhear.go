@@ -89,11 +89,12 @@ func (x *turn) regionHear(op *Op) error {
 		}
 		x.hear(op, r, h, 0)
 	case r.seen.Own():
-		ids.Twins++
-		if !first {
+		if ids.Twins++; first {
+			if err := x.takeBack(op, r, h); err != nil {
+				return err
+			}
+		} else {
 			x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.p.self(), r.seen.Dot)
-		} else if err := x.takeBack(op, r, h); err != nil {
-			return err
 		}
 		x.metTwins(op, r, h, first)
 	case first:

@@ -142,7 +142,8 @@ func TestMutantsCompile(t *testing.T) {
 		GoFiles                 []string
 	}
 	exports, packages := make(map[string]string), make(map[string]goPackage) // by import path, by directory
-	for _, module := range []string{root, filepath.Join(root, "clients", "go")} {
+	for _, module := range []string{root, filepath.Join(root, "clients", "go"),
+		filepath.Join(root, "clients", "go", "limiter")} {
 		c := exec.Command("go", "list", "-deps", "-export", "-json=ImportPath,Export,Dir,GoFiles", "./...")
 		c.Dir, c.Stderr = module, os.Stderr
 		out, err := c.Output()
