@@ -22,14 +22,13 @@ func (s *Store) TellChanges(to func(key []byte, source int64)) {
 	s.changes.listener.Store(&to)
 }
 
-// on reports whether anybody is told.
-func (c *changes) on() bool { return c != nil && c.listener.Load() != nil }
-
 // entry tells of an entry.
 func (c *changes) entry(e *entry, source int64) {
-	row, to := e.kind.row(), c.listener.Load()
-	switch {
-	case to == nil:
+	to := c.listener.Load()
+	if to == nil {
+		return
+	}
+	switch row := e.kind.row(); {
 	case row.traits&changesAll != 0:
 		(*to)(nil, 0)
 	case row.key != noKey:

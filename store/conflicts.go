@@ -1,11 +1,6 @@
 package store
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/fbfkv/fbfkv/store/part"
-)
+import "github.com/fbfkv/fbfkv/store/part"
 
 // Conflict is an operation that two regions had applied before either knew of the other: twins. One of the
 // applications counts, the other one is taken back by the region that made it.
@@ -61,15 +56,4 @@ func (x *turn) noteConflict(r *ref, o Conflict) {
 	o.Met = x.wall
 	r.t.figures.Twins++
 	r.p.twins.add(r.p.count, o)
-}
-
-// Conflicts returns the twins that were met last, up to MaxConflicts, the newest first.
-func (s *Store) Conflicts() (all []Conflict) {
-	for _, p := range s.partitions {
-		p.lock()
-		all = append(all, p.twins.ring...)
-		p.mu.Unlock()
-	}
-	slices.SortStableFunc(all, func(a, b Conflict) int { return cmp.Compare(b.Met, a.Met) })
-	return all[:min(len(all), MaxConflicts)]
 }

@@ -50,8 +50,8 @@ func (x *turn) logKept(p *machine, e *entry) {
 	}
 	p.seq++
 	p.draft.section = e.appendTo(p.draft.section)
-	if p.changes.on() {
-		p.changes.entry(e, x.source)
+	if p.onEntry != nil {
+		p.onEntry(e, x.source)
 	}
 	if err := p.redo(e, p.seq, p.at); err != nil {
 		x.err = err

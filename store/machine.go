@@ -17,7 +17,7 @@ type machine struct {
 	hashes  *hashes
 	memory  filterMemory
 	outside outside
-	changes *changes // nil: nobody is told
+	onEntry func(e *entry, source int64) // is called before each entry is redone; nil: nobody is told
 	views
 	seen     seen.Records               // what EXACT tables know of each operation: a view, too
 	ids      [part.MaxRegions]RegionIDs // what was made of the opids of each region

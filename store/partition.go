@@ -23,6 +23,7 @@ type partition struct {
 	rebuilding bool
 	back       sync.Cond
 	machine
+	changes   *changes
 	saving    saving
 	committed commitMark
 	commits   atomic.Uint64 // of checkpoints; it changes with Store.indexing held

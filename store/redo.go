@@ -134,8 +134,8 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 		if err := p.resolve(&e.entry, p.seq); err != nil {
 			return fmt.Errorf("entry %d: %w", p.seq, err)
 		}
-		if p.changes.on() {
-			p.changes.entry(&e.entry, 0)
+		if p.onEntry != nil {
+			p.onEntry(&e.entry, 0)
 		}
 		if err := p.redo(&e.entry, p.seq, e.at); err != nil {
 			if err = p.redoSpoiled(&e.entry, p.seq, err); err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -292,4 +293,15 @@ func (s *Store) giveUpHeard() {
 		}
 		s.peers.mu.Unlock()
 	}
+}
+
+// Conflicts returns the twins that were met last, up to MaxConflicts, the newest first.
+func (s *Store) Conflicts() (all []Conflict) {
+	for _, p := range s.partitions {
+		p.lock()
+		all = append(all, p.twins.ring...)
+		p.mu.Unlock()
+	}
+	slices.SortStableFunc(all, func(a, b Conflict) int { return cmp.Compare(b.Met, a.Met) })
+	return all[:min(len(all), MaxConflicts)]
 }

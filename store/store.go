@@ -268,7 +268,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
 		p := newPartition(uint16(i), meta.Partitions, s.hashes, hot, &s.pool, db)
-		p.changes = &s.changes
+		p.changes, p.onEntry = &s.changes, s.changes.entry
 		if s.replica != nil {
 			p.regionIncarnation = o.RegionIncarnation
 		}
