@@ -88,7 +88,8 @@ func TestDeclarations(t *testing.T) {
 		if least < 0 {
 			least = -least
 		}
-		if n := c.Keys.First; n >= least && !c.Keys.NumKeys {
+		if n := c.Keys.First; n >= least && !c.Keys.NumKeys && c.fullName != "region|token" &&
+			c.fullName != "region|wait" { // without a key they are about all
 			t.Errorf("%s: the first key at %d may be missing (arity %d)", c.fullName, n, c.Arity)
 		}
 	}

@@ -255,7 +255,7 @@ func TestRegionLeaves(t *testing.T) {
 		p.answer = func(args []string) string {
 			if mute && args[0] == "REGION.PULL" {
 				stuck = true
-				return "$1000\r\n" // and nothing follows
+				return "$1000000\r\n" // and only what was under way follows
 			}
 			return ""
 		}

@@ -58,10 +58,16 @@ func TestExport(t *testing.T) {
 	if slices.Sort(logs); len(logs) < 3 {
 		t.Fatalf("the log is in %q", logs)
 	}
-	flipByte(t, crashed, "d/log/"+logs[len(logs)/2])
+	middle := "d/log/" + logs[len(logs)/2]
+	info, err := crashed.Stat(middle)
+	must(t, err)
+	for i := range int64(16) { // behind a record there may be bytes that say nothing
+		flipByteAt(t, crashed, middle, info.Size()/2+i*311)
+	}
 	for range 2 { // it changes nothing
+		// A record that looks like the end of its file leaves the other partitions whole.
 		found, damage := export()
-		if len(damage) == 0 || found["row"] != 7 || found["k"] < 1 || found["k"] >= n || found[last] != 0 {
+		if len(damage) == 0 || found["row"] != 7 || found["k"] < 1 || found["k"] >= n || found[last] > 1 {
 			t.Fatalf("%v, %v", found, damage)
 		}
 	}
