@@ -209,6 +209,7 @@ func TestImportSkips(t *testing.T) {
 	source := redisClient(t, addr, 0)
 	for key, value := range map[string]any{
 		"page:good": "-9223372036854775808", "page:zero": 0, "page:float": "1.5",
+		"page:eur:a": "12.34", "page:eur:b": 5, "page:eur:fine": "0.001", "page:eur:debt": "-0.01",
 		"page:large": "9223372036854775808",
 		"page:plus":  "+1", "page:padded": "007", "page:empty": "", "page:text": strings.Repeat("x", 1<<20),
 		"other": "also not",
@@ -218,24 +219,38 @@ func TestImportSkips(t *testing.T) {
 	}
 	source.LPush(ctx, "page:list", "1")
 	s := startServer(t)
+	s.client().Do(ctx, "CTABLE", "CREATE", "eur", "PREFIX", "page:eur:", "SCALE", 2, "MIN", 0, "WINDOW", "1h")
 	out, stderr, status := transfer(t, "import", s.address(), "redis://"+addr, "--match", "page:*")
 	for _, want := range []string{
-		`skipped "page:float": "1.5" is no signed 64-bit integer`, `skipped "page:plus": `,
+		`skipped "page:float": fbfkv says: ERR value is not an integer or out of range: decimals need`,
+		`skipped "page:plus": "+1" is no signed 64-bit integer`,
+		`skipped "page:eur:fine": fbfkv says: ERR at most 2 decimals`,
+		`skipped "page:eur:debt": fbfkv says: BOUND `,
 		`skipped "page:padded": `,
 		`skipped "page:large": `, `skipped "page:empty": `, `skipped "page:list": not a string`,
-		`skipped "page:text": "xxxxxxxxxxxxxxxxxxxxx" is`,
-		": fbfkv says: ERR key must be 1 to 65536 bytes", "imported 2 of 10 keys ", "; 8 were skipped\n",
+		`skipped "page:text": "xxxxxxxxxxxxxxxxxxxxxx" is`,
+		": fbfkv says: ERR key must be 1 to 65536 bytes", "imported 4 of 14 keys ", "; 10 were skipped\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q: %s", want, out)
 		}
 	}
-	if status != 2 || stderr != "fbfkv: skipped keys: 8\n" || strings.Contains(out, "also not") {
+	if status != 2 || stderr != "fbfkv: skipped keys: 10\n" || strings.Contains(out, "also not") {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
 	if out, _, _ := transfer(t, "import", s.address(), "redis://"+addr); !strings.Contains(out,
 		`skipped "": fbfkv says: ERR key`) {
 		t.Error(out)
+	}
+
+	for key, want := range map[string]string{"page:eur:a": "12.34", "page:eur:b": "5"} {
+		if got := s.client().Get(ctx, key).Val(); got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+		out, stderr, status := transfer(t, "export", s.address(), "--match", key, "--format", "csv")
+		if text := "key,value,expires_unix_ms\n" + key + "," + want + ",\n"; out != text || status != 0 {
+			t.Errorf("%s%s, exit status %d", out, stderr, status)
+		}
 	}
 
 	pipe := source.Pipeline()
@@ -249,7 +264,7 @@ func TestImportSkips(t *testing.T) {
 		"short:*"); status != 0 {
 		t.Errorf("%s%s, exit status %d", out, stderr, status)
 	}
-	eventually(t, patience, "all have expired", func() bool { return s.client().DBSize(ctx).Val() == 2 })
+	eventually(t, patience, "all have expired", func() bool { return s.client().DBSize(ctx).Val() == 4 })
 }
 
 // TestImportInterrupted: Ctrl-C ends an import whose source says nothing any more, and

@@ -19,7 +19,8 @@ type ExportOptions struct {
 // Exported is a counter that Export has found.
 type Exported struct {
 	Key    []byte // borrowed
-	Value  int64
+	Value  int64  // in steps of its table's scale, as AppendDecimal takes them
+	Scale  uint8
 	Expire int64 // unix ms; 0: never
 }
 
@@ -58,6 +59,7 @@ func exportPartition(db *persistence.DB, id uint16, fn func(c Exported) error) (
 		return err, nil
 	}
 	p.forgoFilters()
+	p.catalog, p.marks.catalog = state.catalog, state.seq // whose scales count
 	p.logIsWhole, p.marks.records = state.seq == 0, 1<<64-1
 	g := newRedoGroup(&p.machine, group)
 	damage = db.Log().Read(id, p.seq+1, func(seq uint64, content []byte) error {
@@ -70,7 +72,11 @@ func exportPartition(db *persistence.DB, id uint16, fn func(c Exported) error) (
 	now := time.Now().UnixMilli()
 	give := func(key []byte, value, expire int64) {
 		if err == nil && (expire == 0 || expire > now) {
-			err = fn(Exported{key, value, expire})
+			c := Exported{Key: key, Value: value, Expire: expire}
+			if p.catalog != nil { // damage may be before it
+				c.Scale = p.scaleOf(key)
+			}
+			err = fn(c)
 		}
 	}
 	for c := range p.hot.table.all {

@@ -286,6 +286,10 @@ func (p *machine) redoCatalog(e *entry, seq uint64, at moment) error {
 	if err != nil {
 		return err
 	}
+	if p.marks.filters == math.MaxUint64 { // they are left out
+		p.catalog = cat
+		return nil
+	}
 	return p.setCatalog(cat, at)
 }
 

@@ -37,9 +37,9 @@ variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 // maxBuffered is how much of the output is collected before it is written, in bytes.
 const maxBuffered = 256 << 10
 
-// formats are the ways to write a counter that expires at a time in Unix milliseconds,
-// -1: never. They write the header, if there is one, and return the function.
-var formats = map[string]func(*bufio.Writer) func(key string, value, expires int64) error{
+// formats are the ways to write a counter, as GET answers it, that expires at a time in Unix
+// milliseconds, -1: never. They write the header, if there is one, and return the function.
+var formats = map[string]func(*bufio.Writer) func(key, value string, expires int64) error{
 	"resp": asRESP, "csv": asCSV, "ndjson": asNDJSON,
 }
 
@@ -83,7 +83,7 @@ func NewExport() *cobra.Command {
 }
 
 // export writes every counter. What it wrote ends after a whole one, whatever happens.
-func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error, stderr io.Writer) error {
+func (w *walk) export(out *bufio.Writer, write func(string, string, int64) error, stderr io.Writer) error {
 	var skipped int64
 	err := w.each(stderr, func(p page) error {
 		for i := range p.records {
@@ -91,14 +91,13 @@ func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error,
 			if r.expiry == -2 { // it has expired meanwhile
 				continue
 			}
-			n, why := r.counter()
-			if why != "" {
+			if why := r.counter(); why != "" {
 				skipped++
 				w.progress.Clear()
 				fmt.Fprintf(stderr, "skipped %q: %s\n", r.key, why)
 				continue
 			}
-			if err := write(r.key, n, r.expiry); err != nil {
+			if err := write(r.key, r.value, r.expiry); err != nil {
 				return err
 			}
 		}
@@ -111,14 +110,14 @@ func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error,
 }
 
 // exportDir writes every counter of a directory, up to damage.
-func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) error,
+func exportDir(dir string, out *bufio.Writer, write func(string, string, int64) error,
 	stderr io.Writer) error {
 	damage, err := store.Export(store.ExportOptions{Dir: dir}, func(c store.Exported) error {
 		expires := c.Expire
 		if expires == 0 {
 			expires = -1
 		}
-		return write(string(c.Key), c.Value, expires)
+		return write(string(c.Key), string(store.AppendDecimal(nil, c.Value, c.Scale)), expires)
 	})
 	for _, found := range damage {
 		fmt.Fprintf(stderr, "damaged: %v\n", found)
@@ -136,11 +135,11 @@ func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) e
 	return nil
 }
 
-func asRESP(out *bufio.Writer) func(string, int64, int64) error {
+func asRESP(out *bufio.Writer) func(string, string, int64) error {
 	var w resp.Writer
-	return func(key string, value, expires int64) error {
+	return func(key, value string, expires int64) error {
 		w.Reset()
-		words := []string{"SET", key, strconv.FormatInt(value, 10)}
+		words := []string{"SET", key, value}
 		if expires >= 0 {
 			words = append(words, "PXAT", strconv.FormatInt(expires, 10))
 		}
@@ -150,28 +149,28 @@ func asRESP(out *bufio.Writer) func(string, int64, int64) error {
 	}
 }
 
-func asCSV(out *bufio.Writer) func(string, int64, int64) error {
+func asCSV(out *bufio.Writer) func(string, string, int64) error {
 	w := csv.NewWriter(out)                              // whose buffer out is, so that it needs no Flush
 	w.Write([]string{"key", "value", "expires_unix_ms"}) // fails with the next
-	return func(key string, value, expires int64) error {
+	return func(key, value string, expires int64) error {
 		end := ""
 		if expires >= 0 {
 			end = strconv.FormatInt(expires, 10)
 		}
-		return w.Write([]string{key, strconv.FormatInt(value, 10), end})
+		return w.Write([]string{key, value, end})
 	}
 }
 
-func asNDJSON(out *bufio.Writer) func(string, int64, int64) error {
+func asNDJSON(out *bufio.Writer) func(string, string, int64) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
-	return func(key string, value, expires int64) error {
+	return func(key, value string, expires int64) error {
 		line := struct {
-			Key     *string `json:"key,omitempty"`
-			Base64  string  `json:"key_base64,omitempty"`
-			Value   int64   `json:"value"`
-			Expires *int64  `json:"expires_unix_ms,omitempty"`
-		}{Value: value}
+			Key     *string     `json:"key,omitempty"`
+			Base64  string      `json:"key_base64,omitempty"`
+			Value   json.Number `json:"value"`
+			Expires *int64      `json:"expires_unix_ms,omitempty"`
+		}{Value: json.Number(value)}
 		if utf8.ValidString(key) {
 			line.Key = &key
 		} else {

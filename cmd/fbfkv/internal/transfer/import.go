@@ -23,7 +23,7 @@ other users of the machine could read one in SOURCE.
 It only sets counters that do not exist yet. So it may be run again at any time, also after
 it broke off: existing counters are left alone. With --replace it overwrites them as well;
 it deletes none. It skips, and lists, keys that are neither a signed 64-bit integer nor a
-filter of RedisBloom. Clients may use both servers meanwhile, but later changes in the
+filter of RedisBloom, and those that their table in fbfkv refuses: decimals need one with SCALE. Clients may use both servers meanwhile, but later changes in the
 source are not copied.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
@@ -94,6 +94,7 @@ func (m *importer) run(source string, stderr io.Writer) (err error) {
 	m.stage, m.expiry = "importing", "PTTL"
 	began := time.Now()
 	err = m.each(stderr, m.write)
+	m.seen = m.imported + m.existed + m.replaced + m.same + m.expired + m.skipped // a page's part, too
 	took := time.Since(began).Seconds()
 	fmt.Fprintf(m.out, "imported %d of %d keys in %.1f s, %.0f keys a second", m.imported, m.seen, took,
 		float64(m.seen)/took)
@@ -169,7 +170,7 @@ func (m *importer) write(p page) error {
 	age := time.Since(p.asked).Milliseconds()
 	for i := range p.records {
 		r := &p.records[i]
-		n, why := r.counter()
+		why := r.counter()
 		left := r.expiry - age
 		switch {
 		case r.expiry == -2, r.expiry >= 0 && left <= 0:
@@ -187,7 +188,7 @@ func (m *importer) write(p page) error {
 			}
 			continue
 		}
-		set := []any{"SET", r.key, n}
+		set := []any{"SET", r.key, r.value}
 		if r.expiry >= 0 {
 			set = append(set, "PX", left)
 		}
@@ -205,12 +206,12 @@ func (m *importer) write(p page) error {
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", m.addr, err)
 	}
-	for i, set := range replies {
-		if err := m.count(from[i], set); err != nil {
-			return err
+	for i, set := range replies { // all of them, for what comes behind an error was done
+		if failed := m.count(from[i], set); err == nil {
+			err = failed
 		}
 	}
-	return nil
+	return err
 }
 
 // count counts what became of a key. An error of the key's own skips it; any other ends
@@ -226,7 +227,8 @@ func (m *importer) count(r *record, set connect.Reply) error {
 		m.same++
 	case err == nil:
 		m.replaced++
-	case strings.HasPrefix(err.Error(), "ERR "), strings.HasPrefix(err.Error(), "WRONGTYPE "):
+	case strings.HasPrefix(err.Error(), "ERR "), strings.HasPrefix(err.Error(), "WRONGTYPE "),
+		strings.HasPrefix(err.Error(), "BOUND "):
 		m.skip(r.key, "fbfkv says: "+err.Error())
 	default:
 		return fmt.Errorf("%s refuses %q: %w", m.addr, r.key, err)

@@ -5,15 +5,19 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // TestExpiredOnTheWay: a key that expires before its page is written is left out, and
@@ -35,12 +39,109 @@ func TestExpiredOnTheWay(t *testing.T) {
 func TestCounter(t *testing.T) {
 	for text, valid := range map[string]bool{
 		"0": true, "-1": true, "9223372036854775807": true, "-9223372036854775808": true,
-		"": false, "-0": false, "+1": false, "01": false, " 1": false, "1.0": false,
-		"9223372036854775808": false, "0x1": false, "1_0": false,
+		"": false, "-0": false, "+1": false, "01": false, " 1": false, "1.0": true,
+		"9223372036854775808": false, "0x1": false, "1_0": false, "-0.5": true, "12.34": true,
+		"-9223372036.854775808": true, "-9223372036.8547758081": false, ".5": false, "-.5": false,
+		"1.": false, "01.5": false, "1.5.5": false, "1e2": false, "1.5e2": false, "1.-5": false,
 	} {
 		r := record{value: text}
-		if _, why := r.counter(); (why == "") != valid {
+		if why := r.counter(); (why == "") != valid {
 			t.Errorf("%q: %s", text, why)
+		}
+	}
+}
+
+// TestExportDir: a directory's counters are written as GET answers them, each in the scale of its
+// own table.
+func TestExportDir(t *testing.T) {
+	dir := t.TempDir()
+	s, err := store.Open(store.Options{Dir: dir, MinFreeDisk: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for prefix, scale := range map[string]uint8{"e:": 2, "e:x:": 0, "nano:": 9} {
+		if err := s.CreateTable(store.TableOptions{Name: "t" + prefix, Prefix: prefix, Scale: scale,
+			Window: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var batch store.Batch
+	for key, steps := range map[string]int64{"e:a": -1234, "e:whole": 500, "e:x:b": 1234, "plain": 1234,
+		"nano:least": math.MinInt64} {
+		op := batch.Add(store.Set)
+		op.Key, op.Delta = []byte(key), steps
+		if scale := map[byte]uint8{'a': 2, 'w': 2, 'l': 9}[key[strings.LastIndex(key, ":")+1]]; scale > 0 {
+			op.Points[0] = store.Decimal | store.Points(scale)
+		}
+	}
+	s.Execute(&batch)
+	for _, op := range batch.Ops {
+		if op.Err != nil {
+			t.Fatalf("%s: %v", op.Key, op.Err)
+		}
+	}
+	exportsDecimals(t, dir, s.CloseNow) // the log has all
+	if s, err = store.Open(store.Options{Dir: dir, MinFreeDisk: -1}); err != nil {
+		t.Fatal(err)
+	}
+	exportsDecimals(t, dir, s.Close) // a checkpoint has all
+}
+
+// exportsDecimals closes a directory and expects TestExportDir's counters in it.
+func exportsDecimals(t *testing.T, dir string, closeStore func() error) {
+	t.Helper()
+	if err := closeStore(); err != nil {
+		t.Fatal(err)
+	}
+	for format, want := range map[string][]string{
+		"csv": {"e:a,-12.34,", "e:whole,5,", "e:x:b,1234,", "key,value,expires_unix_ms",
+			"nano:least,-9223372036.854775808,", "plain,1234,"},
+		"ndjson": {`{"key":"e:a","value":-12.34}`, `{"key":"e:whole","value":5}`,
+			`{"key":"e:x:b","value":1234}`, `{"key":"nano:least","value":-9223372036.854775808}`,
+			`{"key":"plain","value":1234}`},
+	} {
+		var out bytes.Buffer
+		cmd := NewExport()
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"--dir", dir, "--format", format})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		got := slices.Sorted(strings.SplitSeq(strings.TrimSpace(out.String()), "\n"))
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestRefusedKeys: a target's refusal of a key skips it. Any other ends the command, which says what
+// it has done of the page.
+func TestRefusedKeys(t *testing.T) {
+	for refusal, want := range map[string][2]string{
+		"BOUND 5 is above MAX":             {"; 1 were skipped\n", "skipped keys: 1"},
+		"ERR at most 2 decimals":           {"; 1 were skipped\n", "skipped keys: 1"},
+		"WRONGTYPE of another kind":        {"; 1 were skipped\n", "skipped keys: 1"},
+		"MISCONF the disk is full, or so.": {"imported 2 of 2 keys ", "after 2 of about 3 keys"},
+	} {
+		source := serve(t, func(command string, _ int) string {
+			return map[string]string{"DBSIZE": ":3\r\n", "INFO": "-NOPERM of INFO\r\n", "GETRANGE": "$3\r\n0.5\r\n",
+				"PTTL": ":-1\r\n", "SCAN": "*2\r\n$1\r\n0\r\n*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"}[command]
+		})
+		target := serve(t, func(command string, i int) string {
+			switch {
+			case command == "INFO":
+				return "-NOPERM of INFO\r\n"
+			case command == "SET" && i == 1:
+				return "-" + refusal + "\r\n"
+			}
+			return "+OK\r\n"
+		})
+		var out bytes.Buffer
+		m := importer{walk: walk{match: "*"}, addr: target.Addr(), out: &out}
+		err := m.run("redis://"+source.Addr(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want[1]) || !strings.Contains(out.String(), want[0]) ||
+			!strings.Contains(out.String(), "imported 2 of ") {
+			t.Errorf("%s: %v\n%s", refusal, err, out.String())
 		}
 	}
 }

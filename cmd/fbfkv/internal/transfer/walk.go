@@ -30,9 +30,9 @@ const (
 	pageKeys = 2000
 	// replyTimeout is how long a server may take to answer a pipeline.
 	replyTimeout = 30 * time.Second
-	// longest is the last byte to ask for of a value. A signed 64-bit integer has at
-	// most 20, so whatever is longer need not come over the network.
-	longest = 20
+	// longest is the most bytes of a counter: those of -9223372036.854775808, in a table with
+	// SCALE 9. One byte more is asked for: longer values need not come whole.
+	longest = 21
 	// emptyScans is how many answers to SCAN in a row may hold no key, beside one for each key that the
 	// server says it has; spareKeys is how many keys more than four times that number there may be.
 	emptyScans = 1 << 14
@@ -46,16 +46,21 @@ type record struct {
 	expiry     int64 // as the expiry command answers: in ms, -1: none, -2: no such key
 }
 
-// counter returns the value as an integer, or the reason why it is not one.
-func (r *record) counter() (n int64, why string) {
+// counter returns the reason why the value is no counter's, neither an integer nor a decimal.
+// How many decimals a key may have its server knows.
+func (r *record) counter() (why string) {
 	if r.err != nil {
-		return 0, "not a string"
+		return "not a string"
 	}
-	n, err := strconv.ParseInt(r.value, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != r.value {
-		return 0, fmt.Sprintf("%q is no signed 64-bit integer", r.value)
+	whole, decimals, point := strings.Cut(r.value, ".")
+	n, err := strconv.ParseInt(whole, 10, 64)
+	switch written := strconv.FormatInt(n, 10); {
+	case err != nil, len(r.value) > longest, written != whole && !(point && whole == "-0"):
+		return fmt.Sprintf("%q is no signed 64-bit integer", r.value)
+	case point && (decimals == "" || strings.Trim(decimals, "0123456789") != ""):
+		return fmt.Sprintf("%q is no decimal", r.value)
 	}
-	return n, ""
+	return ""
 }
 
 // page is some records, and when the server was asked for them.
