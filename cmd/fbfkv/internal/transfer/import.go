@@ -22,9 +22,9 @@ other users of the machine could read one in SOURCE.
 
 It only sets counters that do not exist yet. So it may be run again at any time, also after
 it broke off: existing counters are left alone. With --replace it overwrites them as well;
-it deletes none. It skips, and lists, keys that are neither a signed 64-bit integer nor a
-filter of RedisBloom, and those that their table in fbfkv refuses: decimals need one with SCALE. Clients may use both servers meanwhile, but later changes in the
-source are not copied.
+it deletes none. It skips, and lists, keys that are neither a number nor a filter of RedisBloom,
+and those that their table in fbfkv refuses: decimals need one with SCALE. Clients may use both
+servers meanwhile, but later changes in the source are not copied.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
 Ctrl-C, otherwise 1. The flags of the user are those of fbfkv; set the password in the
@@ -206,7 +206,7 @@ func (m *importer) write(p page) error {
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", m.addr, err)
 	}
-	for i, set := range replies { // all of them, for what comes behind an error was done
+	for i, set := range replies { // those behind an error are done, too
 		if failed := m.count(from[i], set); err == nil {
 			err = failed
 		}
