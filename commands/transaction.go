@@ -247,7 +247,7 @@ func (p *Pipeline) leaveMulti() {
 // which decides under the transaction's own locks whether the rest is done.
 type watches struct {
 	keys  [][]byte
-	notes []int64 // two for each key
+	notes []int64 // three for each key
 	index map[string]struct{}
 	size  int
 }
@@ -286,7 +286,7 @@ func (ws *watches) add(st *store.Store, keys [][]byte) error {
 		}
 		ws.index[string(k)] = struct{}{}
 		ws.keys = append(ws.keys, k)
-		ws.notes = append(ws.notes, op.Values[2*i:2*i+2]...)
+		ws.notes = append(ws.notes, op.Values[3*i:3*i+3]...)
 	}
 	ws.size = size
 	return nil

@@ -26,6 +26,10 @@ type holdings struct {
 	// opened and ended have changed since the last checkpoint; whole: the next one replaces all rows.
 	opened, ended []*hold
 	whole         bool
+	// For WATCH: nothing is known of changes up to the sequence loaded; ends has the sequence at which the
+	// last hold of a key ended, by the key's position.
+	loaded uint64
+	ends   [256]uint64
 }
 
 // keyHolds are the open holds of one counter, which need not exist.
@@ -33,6 +37,7 @@ type keyHolds struct {
 	key      string
 	up, down int64 // sums of the positive and of the negative amounts
 	count    int
+	changed  uint64  // sequence of the last hold that was opened or ended, if it is known
 	slots    []*hold // open addressing, linear probing; a power of two, of which 1/8 to 3/4 are in use
 }
 
@@ -368,6 +373,7 @@ func (p *machine) checkHolds(state *partitionState) error {
 			len(p.holds.due), state.holds)
 	}
 	p.holds.opened = nil // they have rows
+	p.holds.loaded = state.seq
 	return nil
 }
 
@@ -379,8 +385,9 @@ func (p *machine) redoHold(e *entry, seq uint64, at moment) error {
 	if seq <= p.marks.counters || p.holds.find(e.hash, e.key, e.id) != nil {
 		return nil
 	}
-	p.memory.add(p.holds.open(e.hash, e.key, &hold{id: string(e.id), amount: e.delta, reply: e.value,
-		expires: e.expire, opened: at.wall}))
+	o := &hold{id: string(e.id), amount: e.delta, reply: e.value, expires: e.expire, opened: at.wall}
+	p.memory.add(p.holds.open(e.hash, e.key, o))
+	o.of.changed = seq
 	return nil
 }
 
@@ -395,7 +402,9 @@ func (p *machine) redoHoldEnd(e *entry, seq uint64, at moment) error {
 	}
 	if seq > p.marks.counters {
 		if o := p.holds.find(e.hash, e.key, e.id); o != nil {
+			k := o.of
 			p.memory.add(-p.holds.end(o))
+			p.holdEnded(k, seq)
 		}
 	}
 	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Hold: e.end})

@@ -97,9 +97,9 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		ExpireTime:  {is: ofKeys, turn: (*turn).read},
 		MemoryUsage: {is: ofKeys, turn: (*turn).read},
 		CSeen:       {is: hasID, turn: (*turn).cSeen},
-		// it answers the partition's sequence
+		// they rest on the partition's sequence, and on holds
 		Watch:       {is: manyKeys | anyObject, turn: (*turn).watch},
-		IfUnchanged: {is: manyKeys | ofKeys | anyObject, turn: (*turn).ifUnchanged},
+		IfUnchanged: {is: manyKeys | anyObject, turn: (*turn).ifUnchanged},
 	})
 	for t, o := range objectTypes {
 		if o != nil {

@@ -474,7 +474,7 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 		p.movedRows.Discard() // it came, and went again, before recovery has ingested anything
 	}
 	p.views = q.views
-	p.holds.whole = true
+	p.holds.whole, p.holds.loaded = true, seq
 	p.hot.takeOver(old.hot)
 	for i := range p.hot.made {
 		p.hot.made[i]++ // keys may have come and gone where the partition was

@@ -106,7 +106,7 @@ const (
 	// Out: Found (maybe, in APPROX), Seen and whether it is Exact; then, in a member of regions,
 	// Object is the name of the region that applied it.
 	CSeen
-	// Watch notes what Keys are like. Out: Values, two numbers for each key, to
+	// Watch notes what Keys are like. Out: Values, three numbers for each key, to
 	// be handed to IfUnchanged.
 	Watch
 	// IfUnchanged lets the next Delta operations of the batch have their turn

@@ -403,7 +403,7 @@ func (p *machine) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.newExpiries, p.ended = 0, nil, ended{}
-		p.memory.add(-p.holds.clear())
+		p.flushHolds(seq)
 		if p.regions != nil {
 			p.regions.owed = owedOps{} // what was applied in the old era is nowhere any more
 		}

@@ -1,5 +1,7 @@
 package store
 
+import "slices"
+
 // Watching keys: WATCH notes what a key is like, and the transaction that
 // relies on it begins with a query whether the key is still the same. The query
 // is an operation of the transaction's own batch, so nothing can come between
@@ -10,6 +12,8 @@ package store
 // sequence. It also notes how often a key of its position was evicted or flushed,
 // and how often one was made: a key that is missing now may have been made, deleted
 // and evicted meanwhile, or made and flushed, and then memory knows nothing of it.
+// Open holds are of a key, too, though it need not exist: holdings knows when those of
+// a key changed last, and WATCH notes the time, as a hold's end shows before it is logged.
 // Nothing is kept in the store for a watcher. It may be told of a change where
 // there was none (one key of its position was evicted or flushed and another one
 // made, a key that had expired before WATCH was only now removed), and never
@@ -19,10 +23,13 @@ package store
 func (x *turn) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.wall)))
+		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.wall)), x.wall)
 	}
 	return nil
 }
+
+// watchNumbers is how many numbers WATCH notes of a key.
+const watchNumbers = 3
 
 // watchMark is what a sequence does not tell of a key: whether it exists, in two
 // bits, the evictions in 32, and what was made in the rest.
@@ -47,13 +54,15 @@ func (r *ref) watchMark(wall int64) watchMark {
 // ifUnchanged compares keys with their notes of WATCH.
 func (x *turn) ifUnchanged(op *Op) error {
 	refs := x.of(op)
-	if len(op.Deltas) != 2*len(refs) {
+	if len(op.Deltas) != watchNumbers*len(refs) {
 		return ErrOption
 	}
 	op.Applied = true
 	for i := range refs {
 		r := &refs[i]
-		if r.changed(uint64(op.Deltas[2*i]), watchMark(op.Deltas[2*i+1]), x.wall) {
+		note := op.Deltas[watchNumbers*i:]
+		seq := uint64(note[0])
+		if r.changed(seq, watchMark(note[1]), x.wall) || r.holdsChanged(seq, note[2], x.wall) {
 			op.Applied = false
 		}
 	}
@@ -73,4 +82,34 @@ func (r *ref) changed(seq uint64, mark watchMark, wall int64) bool {
 	default:
 		return evicted && (made || mark&watchExpired != 0)
 	}
+}
+
+// holdsChanged reports whether a key's open holds may have changed since a sequence and a time were noted.
+func (r *ref) holdsChanged(seq uint64, noted, wall int64) bool {
+	h := &r.p.holds
+	k := h.keys[string(r.key)]
+	if max(h.loaded, h.ends[byte(r.c.pos)]) > seq || k != nil && k.changed > seq {
+		return true
+	}
+	return k != nil && slices.ContainsFunc(h.expired(wall, maxUnended), func(o *hold) bool {
+		return o.of == k && o.expires > noted // CHELD leaves it out already
+	})
+}
+
+// holdEnded notes for WATCH that the last entry about a key's holds ended one.
+func (p *machine) holdEnded(k *keyHolds, seq uint64) {
+	if k.changed = seq; k.count == 0 { // it is known no longer
+		p.holds.ends[byte(p.hashes.position([]byte(k.key)))] = seq
+	}
+}
+
+// flushHolds ends all holds, as FLUSHALL does.
+func (p *machine) flushHolds(seq uint64) {
+	h := &p.holds
+	loaded, ends := h.loaded, h.ends
+	for key := range h.keys {
+		ends[byte(p.hashes.position([]byte(key)))] = seq
+	}
+	p.memory.add(-h.clear())
+	h.loaded, h.ends = loaded, ends
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,12 @@ func ifUnchanged(s *Store, keys []string, notes []int64, ops ...Op) (bool, []Op)
 		panic(err)
 	}
 	return b.Ops[0].Applied, b.Ops[1:]
+}
+
+// holdOp is a hold of 5, or of another amount, that ends so long after a fake clock's start.
+func holdOp(key, id string, d time.Duration, amount ...int64) Op {
+	return Op{Kind: CHold, Key: []byte(key), ID: []byte(id), Delta: append(amount, 5)[0],
+		ExpireAt: newFakeClock().wall + d.Milliseconds()}
 }
 
 // TestWatch: what changes a key lets the operations that depend on it do
@@ -70,6 +77,21 @@ func TestWatch(t *testing.T) {
 			changed: true},
 		"an item of a filter": {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("x")}},
 			changed: true},
+		"a hold":                  {ops: []Op{holdOp("k", "2", time.Hour)}, changed: true},
+		"a hold of a missing key": {ops: []Op{holdOp("missing", "2", time.Hour)}, changed: true},
+		"a hold of another key":   {ops: []Op{holdOp("other", "2", time.Hour)}},
+		"a hold that was open":    {ops: []Op{holdOp("h", "open", time.Minute/2)}},
+		"a hold that is refused":  {ops: []Op{holdOp("h", "open", time.Hour, 9)}},
+		"another hold":            {ops: []Op{holdOp("h", "2", time.Hour)}, changed: true},
+		"a hold's end": {ops: []Op{{Kind: CCancel, Key: []byte("h"), ID: []byte("open")}},
+			changed: true},
+		"a settled hold": {ops: []Op{{Kind: CSettle, Key: []byte("h"), ID: []byte("open"), Delta: 1}},
+			changed: true},
+		"a hold comes and goes": {ops: []Op{holdOp("missing", "2", time.Hour),
+			{Kind: CCancel, Key: []byte("missing"), ID: []byte("2")}}, changed: true},
+		"a hold of nothing over FLUSHALL": {ops: []Op{holdOp("missing", "2", time.Hour), {Kind: FlushAll}},
+			changed: true},
+		"a hold's expiry":  {pass: 40 * time.Minute, changed: true},
 		"an item is there": {ops: []Op{{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("y")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,10 +101,18 @@ func TestWatch(t *testing.T) {
 			do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall +
 				time.Hour.Milliseconds()})
 			do(s, Op{Kind: FBFAdd, Key: []byte("f"), Keys: keysOf("y")})
-			keys := []string{"k", "timed", "missing", "f"}
+			wantOp(t, do(s, holdOp("h", "open", 30*time.Minute)), 5, true)
+			keys := []string{"k", "timed", "missing", "f", "h"}
+			l := listen(s)
 			notes := watchKeys(s, keys...)
 			for _, op := range tc.ops {
 				do(s, op)
+			}
+			told := slices.ContainsFunc(l.list, func(key string) bool {
+				return key == "all" || slices.Contains(keys, key)
+			})
+			if tc.pass == 0 && told != tc.changed {
+				t.Errorf("told of a change: %v", told) // CLIENT TRACKING and WATCH agree
 			}
 			clock.advance(tc.pass)
 			held, ops := ifUnchanged(s, keys, notes,
@@ -290,4 +320,24 @@ func TestWatchMissingRace(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// TestWatchAcrossRebuild: a hold that came and went is a change, also if the partition is made anew from a
+// checkpoint that shows nothing of it.
+func TestWatchAcrossRebuild(t *testing.T) {
+	s := testStore(t, nil)
+	notes := watchKeys(s, "k")
+	op := do(s, Op{Kind: CHold, Key: []byte("k"), ID: []byte("1"), Delta: 5, ExpireAt: 1 << 60})
+	wantOp(t, op, 5, true)
+	wantOp(t, do(s, Op{Kind: CCancel, Key: []byte("k"), ID: []byte("1")}), 0, true)
+	must(t, s.Snapshot())
+	for _, p := range s.partitions {
+		must(t, s.rebuild(all(p)...))
+	}
+	if held, _ := ifUnchanged(s, []string{"k"}, notes); held {
+		t.Error("the hold was missed")
+	}
+	if held, _ := ifUnchanged(s, []string{"k"}, watchKeys(s, "k")); !held {
+		t.Error("a rebuild is a change for ever")
+	}
 }
