@@ -132,3 +132,25 @@ func TestOldOperationMeetsHold(t *testing.T) {
 		t.Errorf("an increment with the opid of a drain: %v", err)
 	}
 }
+
+// TestObjectMeetsHolds: no object takes the key of open holds, which could not be seen or settled any more.
+func TestObjectMeetsHolds(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	key := []byte("k")
+	create := []Op{{Kind: FBFAdd, Key: key, Keys: keysOf("x")}, {Kind: FBFReserve, Key: key},
+		{Kind: BFAdd, Key: key, Keys: keysOf("x")}, {Kind: BFReserve, Key: key},
+		{Kind: CMSInit, Key: key, Object: &SketchOptions{Width: 8, Depth: 2}}}
+	openHold(t, s, clock, "k", "1", 5)
+	for _, op := range create {
+		if got := do(s, op); !errors.Is(got.Err, ErrKeyHeld) {
+			t.Errorf("operation %d beside a hold: %v", op.Kind, got.Err)
+		}
+	}
+	wantOp(t, do(s, Op{Kind: CSettle, Key: key, ID: []byte("1"), Delta: 3}), 3, true)
+	do(s, Op{Kind: Del, Keys: keysOf("k")})
+	for _, op := range create {
+		must(t, do(s, op).Err)
+		do(s, Op{Kind: Del, Keys: keysOf("k")})
+	}
+}

@@ -113,6 +113,9 @@ func objectOf[T object](x *turn, r *ref, t Type) (o T, err error) {
 // createObject logs a new object under a key that does not exist, if there is memory
 // for it: bytes of the pool.
 func (x *turn) createObject(r *ref, t Type, bytes uint64, options []byte) error {
+	if r.p.holds.keys[string(r.key)] != nil {
+		return ErrKeyHeld // they could not be seen or settled any more
+	}
 	pl := planner{memory: r.p.memory, ofObject: true}
 	if !pl.grant(bytes) {
 		return errObjectMemory
