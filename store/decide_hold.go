@@ -21,7 +21,7 @@ var (
 	ErrHoldMode    = errors.New("holds need an EXACT table")
 	ErrHoldRegions = errors.New("holds are not supported in a table that regions share: use REGIONS NONE")
 	ErrManyHolds   = errors.New("the key has 1000000 open holds: settle or cancel some")
-	// ErrKeyHeld: holds are of counters, and an object was to be created under the key.
+	// ErrKeyHeld refuses to create an object: holds are of counters.
 	ErrKeyHeld   = errors.New("holds are open on the key: settle or cancel them first, or wait until they end")
 	ErrDrainMode = errors.New("CGETDEL needs an EXACT table")
 	// ErrDrainRegions: see turn.cGetDel.
