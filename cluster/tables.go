@@ -292,7 +292,7 @@ var (
 	errAskLeader  = errors.New("SCALE is changed by a node that leads a shard: send this to one")
 )
 
-// prepare waits until every shard has searched for what another SCALE must not change.
+// prepare waits until every shard has searched for counters and operations that forbid another SCALE.
 func (k *TableKeeper) prepare(t Tables) error {
 	ctx, cancel := context.WithTimeout(context.Background(), preparePart*k.meta.o.Timeout)
 	defer cancel()

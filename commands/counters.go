@@ -167,7 +167,7 @@ func parseCMIncr(r *Request) error {
 	return nil
 }
 
-// addPair adds a key, and an amount for it, to an operation on several; false: it is none.
+// addPair adds a key, and an amount for it, to an operation on several; false: the amount is no number.
 func (r *Request) addPair(key, amount []byte) bool {
 	op := r.Op
 	n, points, ok := parseAmount(amount)

@@ -24,8 +24,8 @@ const (
 // they are unchanged, and the others have their turn only then (see watches).
 type transaction struct {
 	open bool
-	// flags are those of each operation behind the first, which in a CMULTI has its turn only if the
-	// one before it was not refused.
+	// flags belong to each operation behind the first. In a CMULTI it has its turn only if the one before
+	// it was not refused.
 	flags  store.Flags
 	failed bool // a request was refused while queueing: EXEC will abort
 	queue  []queued

@@ -256,7 +256,7 @@ func TestMultiStopsAtBound(t *testing.T) {
 		{"CINCRBY acc:b t1 5", "+QUEUED"}, {"EXEC", "[[:1 :-5] :5]"},
 		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 OPID t1", "+QUEUED"},
 		{"CINCRBY acc:b t1 5 WITHSTATUS", "+QUEUED"}, {"EXEC", "[[:1 :-5] [:5 :0]]"},
-		// What saturates was not refused, though it adds nothing, nor was its duplicate.
+		// An INCREX that saturates was not refused, though it adds nothing, nor was its duplicate.
 		{"SET acc:a 0", "+OK"},
 		{"CMULTI", "+OK"}, {"INCREX acc:a BYINT -5 LBOUND 0 SATURATE OPID t2", "+QUEUED"},
 		{"GET acc:a", "+QUEUED"}, {"EXEC", `[[:0 :0] "0"]`},

@@ -72,7 +72,7 @@ func packageConformance(t *testing.T, command []string) {
 // driverName returns the name of the driver that a test of TestPackages is about.
 func driverName(t *testing.T) string { return strings.Split(t.Name(), "/")[1] }
 
-// plain makes JSON of a reply: a status is a string, too.
+// plain makes JSON of a reply. A status becomes a string.
 func plain(reply string) string {
 	if strings.HasPrefix(reply, "+") {
 		return strconv.Quote(reply[1:])
@@ -80,7 +80,7 @@ func plain(reply string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(reply, ":", ""), " ", ",")
 }
 
-// conforms compares a field of an answer with what is wanted. Of times up to a minute may have passed.
+// conforms compares a field of an answer with the expected one. Times may be off by a minute.
 func conforms(field string, got, want any) bool {
 	if got == nil {
 		got = ""

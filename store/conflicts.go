@@ -9,7 +9,7 @@ type Conflict struct {
 	Winner, Loser part.Region // whose application counts, and whose is taken back
 	Delta         int64       // that is taken back
 	Applied       int64       // when the winner applied it, unix ms
-	Met           int64       // when this region heard of both, unix ms
+	Met           int64       // when this region knew both, unix ms
 }
 
 // MaxConflicts is how many a store remembers of each partition, the last ones; in all, about as many.

@@ -9,8 +9,8 @@ import (
 
 // Decimals. A counter of a table with SCALE n counts steps of 10^-n. All that the log, rows and records hold
 // of it are steps, and so are the numbers of an Op once its turn has begun. Before, they are as they were
-// written, for who reads them does not know the table: an integer, and how many of its digits are behind
-// the point.
+// written, since the parser does not know the table: an integer, and how many of its digits are behind the
+// point.
 
 // MaxScale is the largest SCALE of a table.
 const MaxScale = 9

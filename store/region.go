@@ -101,7 +101,7 @@ type RegionSet struct {
 	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
-	// Leaving: this region is to be removed, and refuses what clients write (Store.Leave). It is of the own
+	// Leaving: this region will be removed, and refuses what clients write (Store.Leave). It is of the own
 	// region, and not of a cluster: what other regions tell of theirs does not count.
 	Leaving bool `json:",omitempty"`
 	// Removed: the version is that by which the others removed this region; Members are as before.

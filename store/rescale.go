@@ -8,8 +8,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// A table's SCALE says what the integers of its counters mean, and of what is remembered of their
-// operations. So it changes only where there are none. While the partitions are searched for them, writes
+// A table's SCALE gives the integers of its counters, and of the operations that it remembers, their
+// meaning. So it changes only where there are none. While the partitions are searched for them, writes
 // to the keys whose scale would change are refused (machine.rescaling), and all others go on.
 
 // ErrScale: a table's SCALE cannot change.

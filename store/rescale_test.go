@@ -138,7 +138,7 @@ func TestScaleSearch(t *testing.T) {
 	}
 }
 
-// TestScaleInTheLog: a table's scale is in no entry but the tables'. What was counted is there after a
+// TestScaleInTheLog: a table's scale is in no entry but the tables'. The counters are there after a
 // restart.
 func TestScaleInTheLog(t *testing.T) {
 	var bytes [2]uint64

@@ -379,7 +379,7 @@ func (t TableSet) Of(key string) (o *TableOptions) {
 // Rescales reports whether there are keys whose scale another set of tables would change.
 func (t TableSet) Rescales(next TableSet) bool {
 	for _, set := range []TableSet{t, next} {
-		for i := range set { // a key's table is that of the longest prefix, old or new
+		for i := range set { // the longest prefix, old or new, has the key
 			if t.scaleOf(set[i].Prefix) != next.scaleOf(set[i].Prefix) {
 				return true
 			}

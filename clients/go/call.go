@@ -115,7 +115,7 @@ func (o *call) read(value any, err error) reply {
 	return reply{ints: ints}
 }
 
-// errUnexpected is the error of an answer that is none to the command.
+// errUnexpected is the error of an answer that does not fit the command.
 var errUnexpected = errors.New("unexpected answer (decimals need the option Scale)")
 
 // anyAnswer is the answer of a call whose integers may be missing.

@@ -78,7 +78,7 @@ func (b *sketchBook) sketch(key string) *sketchPage {
 	return k
 }
 
-// itemNames returns the names of items that filters are asked for. All bits of an item follow from two
+// itemNames returns the names of the items in requests to filters. All bits of an item follow from two
 // hashes, so that a few items have only some different bits: of i361, 13 of 31 in the first sub-filter.
 // Filters report such an item far more often than bloomError says although nobody has added it.
 var itemNames = sync.OnceValue(func() (names []string) {
