@@ -33,7 +33,7 @@ func (s *Store) beginRescale(ps []*partition, change func(*catalog, moment) (*ca
 // endRescale lets writes in again.
 func (s *Store) endRescale(ps []*partition) {
 	for _, p := range ps {
-		p.mu.Lock()
+		p.lock()
 		p.rescaling = nil
 		p.mu.Unlock()
 	}
