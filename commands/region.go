@@ -83,6 +83,15 @@ func regionDone(do func(c *Context, n *regions.Node) error) func(*Context, *regi
 	}
 }
 
+// json answers a value as JSON.
+func (c *Context) json(v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
 // regionCreate is REGION CREATE name [address].
 func regionCreate(c *Context, n *regions.Node) error {
 	address := ""
@@ -138,11 +147,7 @@ func regionMembers(c *Context, n *regions.Node) error {
 
 // regionStatus is REGION STATUS.
 func regionStatus(c *Context, n *regions.Node) error {
-	b, err := json.Marshal(n.Status())
-	if err == nil {
-		c.W.Bulk(b)
-	}
-	return err
+	return c.json(n.Status())
 }
 
 // regionConflicts is REGION CONFLICTS.
@@ -151,11 +156,7 @@ func regionConflicts(c *Context, n *regions.Node) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(all)
-	if err == nil {
-		c.W.Bulk(b)
-	}
-	return err
+	return c.json(all)
 }
 
 // regionAcknowledge is REGION ACKNOWLEDGE count.
@@ -187,11 +188,7 @@ func regionLeave(c *Context, n *regions.Node) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(ends)
-	if err == nil {
-		c.W.Bulk(b)
-	}
-	return err
+	return c.json(ends)
 }
 
 // regionVerify is REGION VERIFY.
@@ -203,11 +200,7 @@ func regionVerify(c *Context, n *regions.Node) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(n.Verdicts(all))
-	if err == nil {
-		c.W.Bulk(b)
-	}
-	return err
+	return c.json(n.Verdicts(all))
 }
 
 // keySlot is the slot of the key behind n arguments; of all keys, if there is none.
