@@ -259,6 +259,21 @@ func (m *replica) hangDisk() (answer func()) {
 	return answer
 }
 
+// hangDisks is hangDisk for some members.
+func (s *shard) hangDisks(which func(*replica) bool) (answer func()) {
+	var answers []func()
+	for _, m := range s.members {
+		if which(m) {
+			answers = append(answers, m.hangDisk())
+		}
+	}
+	return func() {
+		for _, answer := range answers {
+			answer()
+		}
+	}
+}
+
 // again starts the node anew, as the program does when it has fetched what it lacks.
 func (m *replica) again() {
 	m.s.restarts.Go(func() {

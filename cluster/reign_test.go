@@ -42,12 +42,7 @@ func giveUpHandOver(t *testing.T, leaderHangs bool, queued int) {
 	s.awaitApplied()
 	leader := s.leader()
 	n := leader.running()
-	var answers []func()
-	for _, m := range s.members {
-		if m != leader || leaderHangs {
-			answers = append(answers, m.hangDisk())
-		}
-	}
+	answer := s.hangDisks(func(m *replica) bool { return m != leader || leaderHangs })
 	l := newLoad(s)
 	l.pause = 100
 	count := func(what string, ops int) {
@@ -75,9 +70,7 @@ func giveUpHandOver(t *testing.T, leaderHangs bool, queued int) {
 		t.Errorf("the hand-over ends with %v", err)
 	}
 	count("late", 20)
-	for _, answer := range answers {
-		answer()
-	}
+	answer()
 	l.more(int64(queued + 21))
 	l.finish()
 	for _, m := range s.members {
@@ -96,12 +89,7 @@ func TestHandOverWaits(t *testing.T) {
 		s.awaitApplied()
 		leader := s.leader()
 		n := leader.running()
-		var answers []func()
-		for _, m := range s.members {
-			if m != leader {
-				answers = append(answers, m.hangDisk())
-			}
-		}
+		answer := s.hangDisks(func(m *replica) bool { return m != leader })
 		const ops = 20
 		ended := make(chan error, ops)
 		add := func(i int) {
@@ -118,9 +106,7 @@ func TestHandOverWaits(t *testing.T) {
 		handed := make(chan error, 1)
 		go func() { handed <- n.HandOver(t.Context(), "") }()
 		await(t, "it does not decide any more", func() bool { return !n.Leads() })
-		for _, answer := range answers {
-			answer()
-		}
+		answer()
 		for range ops {
 			if err := <-ended; err != nil {
 				t.Errorf("an operation ends with %v", err)

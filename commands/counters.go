@@ -46,7 +46,7 @@ func parseIncrOptions(r *Request, options []option[Request], rest [][]byte, keys
 	}
 	points := r.Op.Points[1:]
 	if r.bounds[0] > r.bounds[1] && points[0] == 0 && points[1] == 0 {
-		return errBoundsCross // in steps the store compares them
+		return store.ErrBoundsCross // in steps the store compares them
 	}
 	for range keys {
 		r.Op.Deltas = append(r.Op.Deltas, r.bounds[:]...)

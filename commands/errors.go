@@ -53,10 +53,9 @@ var (
 	errNumKeys         error = refusal("ERR numkeys does not match the number of arguments")
 	errNumKeysPositive error = refusal("ERR numkeys should be greater than 0")
 
-	errENXAlone    error = refusal("ERR ENX flag requires an expiration")
-	errBoundsCross error = refusal("ERR LBOUND can't be greater than UBOUND")
-	errNotFloat    error = refusal("ERR value is not a valid float")
-	errPairSize    error = refusal("ERR IDMP needs a pid and an iid, neither empty, of at most 512 bytes " +
+	errENXAlone error = refusal("ERR ENX flag requires an expiration")
+	errNotFloat error = refusal("ERR value is not a valid float")
+	errPairSize error = refusal("ERR IDMP needs a pid and an iid, neither empty, of at most 512 bytes " +
 		"together with the length of the pid")
 )
 

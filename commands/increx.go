@@ -105,7 +105,7 @@ func (q *increxRequest) numbers(op *store.Op) error {
 		}
 	}
 	if lower > upper && op.Points[1] == 0 && op.Points[2] == 0 {
-		return errBoundsCross // in steps the store compares them
+		return store.ErrBoundsCross // in steps the store compares them
 	}
 	op.Deltas = append(op.Deltas, lower, upper)
 	return nil

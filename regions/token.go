@@ -35,8 +35,8 @@ type token struct {
 
 const tokenVersion = 1
 
-// MaxToken bounds a token, bytes: as many positions as there are slots.
-const MaxToken = (18 + slots*(3+binary.MaxVarintLen64) + 4) * 4 / 3
+// maxToken bounds a token, bytes: as many positions as there are slots.
+const maxToken = (18 + slots*(3+binary.MaxVarintLen64) + 4) * 4 / 3
 
 // AnySlot stands for all slots.
 const AnySlot = -1
@@ -54,7 +54,7 @@ func (t *token) encode() string {
 // decodeToken reads what encode has written.
 func decodeToken(text string) (t token, err error) {
 	refused := memberError("this is not a token of REGION TOKEN")
-	if len(text) > MaxToken {
+	if len(text) > maxToken {
 		return t, refused
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
