@@ -296,37 +296,43 @@ var (
 func (k *TableKeeper) prepare(t Tables) error {
 	ctx, cancel := context.WithTimeout(context.Background(), preparePart*k.meta.o.Timeout)
 	defer cancel()
-	poll := time.NewTicker(tablesPoll)
-	defer poll.Stop()
-	for {
-		lacks, why := k.lacks(t.Version)
-		switch {
-		case !k.node.Leads():
-			return errAskLeader
-		case lacks == "":
-			return nil
-		case why != "":
-			return errors.New(why)
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			return fmt.Errorf("the shard %.8s could not be prepared for another SCALE in time, and nothing has "+
-				"changed: try again", lacks)
-		case <-k.node.stop:
-			return undecided("this node ends")
-		}
+	lacks, why := k.poll(ctx, t.Version, func(why string) bool { return why != "" || !k.node.Leads() })
+	switch {
+	case !k.node.Leads():
+		return errAskLeader
+	case lacks == "":
+		return nil
+	case why != "":
+		return errors.New(why)
+	case ctx.Err() == nil:
+		return undecided("this node ends")
 	}
+	return fmt.Errorf("the shard %.8s could not be prepared for another SCALE in time, and nothing has "+
+		"changed: try again", lacks)
 }
 
 // await waits until all shards have a version of the tables.
 func (k *TableKeeper) await(ctx context.Context, version uint64) error {
+	lacks, why := k.poll(ctx, version, func(string) bool { return false })
+	if lacks == "" {
+		return nil
+	}
+	if why != "" {
+		why = ": " + why
+	}
+	return undecided(fmt.Sprintf("the cluster's tables have changed, but the shard %.8s does not have "+
+		"that yet%s. It follows as soon as it can; "+
+		"the same command waits for it again", lacks, why))
+}
+
+// poll is lacks, once all shards have the version, end says so, ctx is done, or this node ends.
+func (k *TableKeeper) poll(ctx context.Context, version uint64, end func(why string) bool) (shard,
+	why string) {
 	poll := time.NewTicker(tablesPoll)
 	defer poll.Stop()
 	for {
-		lacks, why := k.lacks(version)
-		if lacks == "" {
-			return nil
+		if shard, why = k.lacks(version); shard == "" || end(why) {
+			return shard, why
 		}
 		select {
 		case <-poll.C:
@@ -334,12 +340,7 @@ func (k *TableKeeper) await(ctx context.Context, version uint64) error {
 		case <-ctx.Done():
 		case <-k.node.stop:
 		}
-		if why != "" {
-			why = ": " + why
-		}
-		return undecided(fmt.Sprintf("the cluster's tables have changed, but the shard %.8s does not have "+
-			"that yet%s. It follows as soon as it can; "+
-			"the same command waits for it again", lacks, why))
+		return shard, why
 	}
 }
 
