@@ -19,7 +19,7 @@ func (x *turn) givesParts(r *ref) bool {
 	return g != nil && (r.c.parts() != nil || !g.alone() && r.p.catalog.find(r.key).Told())
 }
 
-// isShared reports whether other regions may count the key, too.
+// isShared reports whether other regions may also count the key.
 func (r *ref) isShared() bool {
 	return r.p.regions != nil && (r.c.parts() != nil || r.p.catalog.find(r.key).Told())
 }
