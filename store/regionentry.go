@@ -33,8 +33,9 @@ type regional struct {
 // gets parts by it. It has what other regions cannot know.
 type regionNote struct {
 	// HLC is the time of the register or the expiry that is set, or of the expiry that an
-	// increment was made under; 0: none.
+	// increment was made under, and By the region that has set it; 0: none.
 	HLC uint64
+	By  part.Region
 	// Absent: a deletion of a key that did not exist any more closes the own part.
 	Absent bool
 	// Bases are what a SET or a deletion has seen of the other regions.
@@ -81,16 +82,16 @@ const (
 )
 
 // maxNote bounds what a note takes in the log, with its length.
-const maxNote = 2 + 1 + binary.MaxVarintLen64 + 1 + part.MaxRegions*(1+2*binary.MaxVarintLen64)
+const maxNote = 2 + 1 + binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+2*binary.MaxVarintLen64)
 
-// appendTo appends the note: fields u8, the HLC u if bit 0, and if bit 2 the number of bases u8
-// and for each its region u8, clock u and sum v. Bit 1 is Absent.
+// appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, and if bit 2 the number of
+// bases u8 and for each its region u8, clock u and sum v. Bit 1 is Absent.
 func (n *regionNote) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, 0)
 	if n.HLC != 0 {
 		b[at] |= noteHLC
-		b = binary.AppendUvarint(b, n.HLC)
+		b = append(binary.AppendUvarint(b, n.HLC), byte(n.By))
 	}
 	if n.Absent {
 		b[at] |= noteAbsent
@@ -116,6 +117,9 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	}
 	if fields&noteHLC != 0 {
 		n.HLC = r.UpTo(part.MaxHLC)
+		if n.By = part.Region(r.Byte()); n.By >= part.MaxRegions {
+			r.Fail()
+		}
 	}
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {

@@ -13,7 +13,7 @@ import (
 // someRegional has something in each field.
 func someRegional() *regional {
 	return &regional{
-		note: regionNote{HLC: 1e12, Absent: true,
+		note: regionNote{HLC: 1e12, By: 3, Absent: true,
 			Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}},
 				{Region: 9, Base: part.Base{Clock: 1}}}},
 		parts: part.Parts{part.FromCounter(3, -5, 1<<40)},

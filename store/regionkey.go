@@ -66,14 +66,14 @@ const oldHLC = 1
 // read it as for redo; false if that is nothing.
 func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
 	ch = Change{Region: self, Seq: seq}
-	hlc := uint64(0)
+	expire := part.Expiry{At: e.expire, By: self}
 	if e.flags&flagRegional != 0 {
-		hlc, ch.Bases = e.r.note.HLC, e.r.note.Bases
+		expire.HLC, expire.By, ch.Bases = e.r.note.HLC, e.r.note.By, e.r.note.Bases
 	} else if e.flags&flagHasExpire != 0 {
-		hlc = oldHLC
+		expire.HLC = oldHLC
 	}
 	if change := e.kind.row().change; change != nil {
-		return change(e, ch, part.Expiry{HLC: hlc, At: e.expire})
+		return change(e, ch, expire)
 	}
 	return ch, false
 }
@@ -151,7 +151,7 @@ func (c *counter) asParts(self part.Region) (p part.Parts) {
 	}
 	own := part.FromCounter(self, c.value, c.seq)
 	if c.expire != 0 {
-		own.Expire = part.Expiry{Clock: c.seq, HLC: oldHLC, At: c.expire}
+		own.Expire = part.Expiry{Clock: c.seq, HLC: oldHLC, At: c.expire, By: self}
 	}
 	return part.Parts{own}
 }

@@ -30,6 +30,12 @@ func (e *entry) addNote(n regionNote) {
 	e.r = &regional{note: n}
 }
 
+// noteSetting notes when a register or an expiry is set, which is now, and what that has seen of other
+// regions.
+func (x *turn) noteSetting(e *entry, r *ref, bases []part.RegionBase) {
+	e.addNote(regionNote{HLC: x.hlcFor(r.c.parts()), By: r.p.self(), Bases: bases})
+}
+
 // hlcFor is the time of a register or an expiry that is set now: the wall time, or if that is not
 // later than all that is known of the key, just behind that. So what is said last wins here
 // at once, and everywhere, whatever the clocks of others are. A clock that is far ahead wins only against
@@ -55,24 +61,24 @@ func (x *turn) noteIncr(e *entry, r *ref, sets bool) {
 	parts := r.c.parts()
 	begins := !r.c.alive(x.wall) && parts.Expiry().HLC != 0
 	if begins || sets && x.givesParts(r) {
-		e.addNote(regionNote{HLC: x.hlcFor(parts)})
+		x.noteSetting(e, r, nil)
 	} else if parts != nil {
-		e.addNote(regionNote{HLC: parts.Expiry().HLC})
+		under := parts.Expiry()
+		e.addNote(regionNote{HLC: under.HLC, By: under.By})
 	}
 }
 
 // noteSet notes when a SET was made, and what it has seen of other regions.
 func (x *turn) noteSet(e *entry, r *ref) {
 	if x.givesParts(r) {
-		parts := r.c.parts()
-		e.addNote(regionNote{HLC: x.hlcFor(parts), Bases: parts.Seen(r.p.self())})
+		x.noteSetting(e, r, r.c.parts().Seen(r.p.self()))
 	}
 }
 
 // noteExpire notes when an expiry was set.
 func (x *turn) noteExpire(e *entry, r *ref) {
 	if !r.c.kind.isObject() && x.givesParts(r) {
-		e.addNote(regionNote{HLC: x.hlcFor(r.c.parts())})
+		x.noteSetting(e, r, nil)
 	}
 }
 

@@ -35,6 +35,7 @@ func del(at int) act                   { return act{kind: "del", at: at} }
 func set(at int, v int64) act          { return act{kind: "set", at: at, value: v} }
 func expire(at int) act                { return act{kind: "expire", at: at, value: 1} }
 func tick(at int) act                  { return act{kind: "tick", at: at} }
+func passes(at, of int) act            { return act{kind: "passes", at: at, value: int64(of)} }
 func beat(at int) act                  { return act{kind: "beat", at: at} }
 func level(from, to int) act           { return act{kind: "state", at: from, value: int64(to)} }
 
@@ -50,6 +51,8 @@ func (w *world) do(a act) {
 		w.expire(a.at, a.k, a.value)
 	case "tick":
 		w.tick(a.at)
+	case "passes":
+		w.passes(a.at, int(a.value))
 	case "beat":
 		w.heartbeat(a.at)
 	case "state": // the receiver has lost its place in the stream: from now on it goes on behind the state
@@ -61,6 +64,12 @@ func (w *world) do(a act) {
 
 // twoTwins are two opids that A and B have applied both.
 var twoTwins = []act{inc(0, 0, 1, 1), inc(0, 0, 2, 1), inc(1, 0, 1, 1), inc(1, 0, 2, 1)}
+
+// ahead is a region whose clock is ahead, and which does nothing.
+var ahead = []act{inc(0, 0, 0, 1), expire(0), inc(0, 0, 0, 1), tick(2)}
+
+// prolonged is a counter that does not expire any more, of which another region does not know.
+var prolonged = []act{inc(0, 0, 0, 1), expire(0), {kind: "expire"}, tick(0), passes(1, 0), inc(1, 0, 0, 1)}
 
 // scripts are what regions do; the checks try all interleavings of it with the messages.
 var scripts = map[string]struct {
@@ -84,6 +93,10 @@ var scripts = map[string]struct {
 	"set reuse":   {acts: []act{inc(1, 0, 0, 3), del(0), set(1, 9), inc(1, 0, 0, 1)}},
 	"expire":      {acts: []act{inc(0, 0, 0, 1), expire(0), inc(1, 0, 0, 1), tick(0), tick(1), tick(2)}},
 	"expire del":  {acts: []act{inc(0, 0, 0, 1), expire(1), del(2)}},
+	"ahead":       {acts: ahead},
+	"ahead inc":   {acts: []act{inc(0, 0, 0, 1), expire(0), tick(2), inc(2, 0, 0, 1), tick(0), passes(2, 0)}},
+	"ahead set":   {acts: []act{inc(0, 0, 0, 1), expire(0), tick(2), set(2, 9), tick(0), passes(2, 0)}},
+	"prolonged":   {acts: prolonged},
 	"any order":   {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(2)}},
 	"any order 2": {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), set(2, 9)}},
 	"any order 3": {rules: rules{wholes: true}, acts: []act{inc(0, 0, 1, 1), del(1), inc(0, 0, 2, 1)}},
@@ -325,6 +338,9 @@ func TestMistakes(t *testing.T) {
 			acts: scripts["twins"].acts},
 		"an expiry is not asserted again": {rules: rules{noAssert: true},
 			acts: scripts["expire"].acts},
+		"a region whose clock is ahead deletes": {rules: rules{ownClock: true}, acts: ahead},
+		"a region that does not know of a later expiry deletes": {rules: rules{anyOwner: true},
+			acts: prolonged},
 		"dropped although parts are not closed": {rules: rules{drops: true, noClosing: true},
 			acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1), level(1, 2)}},
 		"what has no room is not taken back": {rules: rules{room: 1, noDue: true},

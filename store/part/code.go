@@ -13,7 +13,7 @@ import (
 //	number of parts u, and for each, by region:
 //	region u8, fields u8, clock u, clock - live u, cum v
 //	set     if bit 0: clock - its clock u, HLC u, value v
-//	expire  if bit 1: clock - its clock u, HLC u, at v
+//	expire  if bit 1: clock - its clock u, HLC u, at v, by u8
 //	undo    if bit 2: number u, and for each: its clock - that of the one before u,
 //	        its clock - dot u, delta v
 //	base    if bit 3: clock u, cum v
@@ -56,6 +56,7 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 	if q.Expire.Clock != 0 {
 		b[at] |= hasExpire
 		b = appendRegister(b, q.Clock-q.Expire.Clock, q.Expire.HLC, q.Expire.At)
+		b = append(b, byte(q.Expire.By))
 	}
 	if kept != nil {
 		b[at] |= keepsUndo
@@ -143,7 +144,7 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		q.Set = Register{Clock: q.Clock - r.UpTo(q.Clock), HLC: r.Uvarint(), Value: r.Varint()}
 	}
 	if fields&hasExpire != 0 {
-		q.Expire = Expiry{Clock: q.Clock - r.UpTo(q.Clock), HLC: r.Uvarint(), At: r.Varint()}
+		q.Expire = Expiry{q.Clock - r.UpTo(q.Clock), r.Uvarint(), r.Varint(), Region(r.Byte())}
 	}
 	if fields&keepsUndo != 0 {
 		kept = readKept(r, q.Clock)
@@ -156,7 +157,7 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
 	if q.Region >= MaxRegions || fields > may || nothing || q.Set.Clock > q.Live ||
-		max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
+		max(q.Set.HLC, q.Expire.HLC) > MaxHLC || q.Expire.By >= MaxRegions {
 		r.Fail()
 	}
 	return kept

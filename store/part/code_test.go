@@ -13,7 +13,7 @@ var sample = Parts{
 	{Region: 0, Base: Base{Clock: 5, Cum: -1}},
 	{Region: 3, Clock: 300, Live: 299, Cum: math.MinInt64,
 		Set:    Register{Clock: 298, HLC: 1 << 60, Value: -9},
-		Expire: Expiry{Clock: 300, HLC: 1<<60 + 1, At: 1_800_000_000_000},
+		Expire: Expiry{Clock: 300, HLC: 1<<60 + 1, At: 1_800_000_000_000, By: 2},
 		Undo:   []Undo{{Dot: 1, Clock: 2, Delta: 7}, {Dot: 200, Clock: 300, Delta: -7}},
 		Base:   Base{Clock: 2, Cum: 3}},
 	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1},
@@ -23,7 +23,7 @@ var sample = Parts{
 func TestCode(t *testing.T) {
 	t.Parallel()
 	b := sample.AppendTo(nil)
-	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e368" +
+	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
 		"0202010eaa02640d02060f00ffffffffffffffffff01ffffffffffffffffff0102"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("the bytes are\n%s, were\n%s", got, want)
@@ -59,6 +59,7 @@ func TestCodeRefuses(t *testing.T) {
 		"expiry after the newest": {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
 		"a set beyond all clocks": {{Region: 1, Clock: 5, Live: 5,
 			Set: Register{Clock: 5, HLC: MaxHLC + 1}}},
+		"expiry of no region":       {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, By: MaxRegions}}},
 		"expiry beyond all clocks":  {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, HLC: MaxHLC + 1}}},
 		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{1, 4, 1}}}},
 		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{3, 2, 1}}}},
@@ -224,7 +225,7 @@ func TestAgreed(t *testing.T) {
 		t.Errorf("of a dead counter: %x", dead)
 	}
 	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5,
-		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
+		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6, 5}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
 	seen := map[string]bool{agreed(Parts{whole}): true}
 	for i, change := range []func(q *Part){
 		func(q *Part) { q.Region++ },
@@ -234,6 +235,7 @@ func TestAgreed(t *testing.T) {
 		func(q *Part) { q.Set.Value++ },
 		func(q *Part) { q.Set.HLC++ },
 		func(q *Part) { q.Expire.At++ },
+		func(q *Part) { q.Expire.By++ },
 		func(q *Part) { q.Undo = nil },
 		func(q *Part) { q.Base.Clock++ },
 		func(q *Part) { q.Base.Cum++ },

@@ -41,6 +41,14 @@
 // Delete of its own, also if the counter does not exist): the sum begins again at 0, and so does the base,
 // and nothing else is left; then it makes no difference whether the part is remembered.
 //
+// # Clocks that differ
+//
+// An expiry is a time of the clock of the region that has set it, whatever part asserts it (Expiry.By).
+// Every other region judges it by what it has heard of that clock and how long ago that is, so never early:
+// one whose own clock is ahead has no say in counters of others. Without a write only the region that has
+// set the expiry deletes the counter, for only it knows that it has set no later one. Before a write
+// elsewhere the counter is deleted there, as far as it was seen.
+//
 // # Words
 //
 //	region    one node or cluster that answers alone
@@ -70,6 +78,7 @@
 //	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
 //	a dead counter stays dead    Live           TestScripts
 //	no expiry is lost            Increment      TestScripts, TestMistakes
+//	none comes early             Expiry.By      TestScripts, TestMistakes, TestRandomRuns
 //	forgotten by all or none     Droppable      TestScripts, TestClosed
 //	no value wraps around        Value, Room    TestValue, TestRoom
 //	one encoding of a value      Decode         TestCodeRefuses, FuzzDecode

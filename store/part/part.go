@@ -56,11 +56,13 @@ type Register struct {
 	Value      int64
 }
 
-// Expiry is when the counter expires: At is in Unix milliseconds, 0 for PERSIST. HLC is
-// the time of the EXPIRE, Clock that of the change that asserted it here. Clock 0: none.
+// Expiry is when the counter expires: At is in Unix milliseconds by the clock of the region By, which has
+// set it, 0 for PERSIST. HLC is the time of the EXPIRE, Clock that of the change that asserted it here.
+// Clock 0: none.
 type Expiry struct {
 	Clock, HLC uint64
 	At         int64
+	By         Region
 }
 
 // Undo remembers a take-back: at Clock, Delta was taken back, which had been applied at Dot.
@@ -138,7 +140,8 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 	q.Clock, q.Live = seq, seq
 	q.Cum += made
 	if under.HLC != 0 {
-		q.Expire = Expiry{Clock: seq, HLC: under.HLC, At: under.At}
+		under.Clock = seq
+		q.Expire = under
 	}
 }
 
@@ -179,7 +182,7 @@ func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBas
 	q.Set = Register{Clock: seq, HLC: hlc, Value: value}
 	q.Expire, q.Undo = Expiry{}, nil
 	if expire.HLC != 0 {
-		q.Expire = Expiry{Clock: seq, HLC: expire.HLC, At: expire.At}
+		q.Expire = Expiry{Clock: seq, HLC: expire.HLC, At: expire.At, By: r}
 	}
 }
 
@@ -188,7 +191,7 @@ func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBas
 func (p *Parts) SetExpiry(r Region, seq, hlc uint64, at int64) {
 	if q := p.next(r, seq); q != nil {
 		q.Clock = seq
-		q.Expire = Expiry{Clock: seq, HLC: hlc, At: at}
+		q.Expire = Expiry{Clock: seq, HLC: hlc, At: at, By: r}
 	}
 }
 

@@ -235,6 +235,10 @@ func TestTies(t *testing.T) {
 	if e := p.Expiry(); e.HLC != 8 || e.At != 0 {
 		t.Errorf("PERSIST was last: %+v", e)
 	}
+	p.SetExpiry(2, 3, 8, 0)
+	if e := p.Expiry(); e.By != 2 {
+		t.Errorf("of two that are the same that of the higher region counts: %+v", e)
+	}
 	p.Assign(1, 3, 9, 5, p.Seen(1), Expiry{})
 	if v, _ := p.Value(); v != 5 || p.Expiry().HLC != 0 {
 		t.Errorf("a SET removes the expiry, and the other's value: %d, %+v", v, p.Expiry())

@@ -142,6 +142,8 @@ func (r *ride) anything(expires bool, left int) {
 		if to := r.rng.IntN(regions); to != at {
 			r.act(level(at, to))
 		}
+	case expires:
+		r.act(passes(at, r.rng.IntN(regions)))
 	}
 }
 

@@ -1,6 +1,7 @@
 package part
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -93,12 +94,16 @@ func (p Parts) Share(r Region) int64 {
 // expiry. HLC 0: nobody has said. At 0: never.
 func (p Parts) Expiry() (e Expiry) {
 	for i := range p {
-		x := p[i].Expire
-		if x.Clock > p[i].Base.Clock && (x.HLC > e.HLC || x.HLC == e.HLC && x.At > e.At) {
+		if x := p[i].Expire; x.Clock > p[i].Base.Clock && x.compare(e) > 0 {
 			e = x
 		}
 	}
 	return e
+}
+
+// compare orders expiries by which one counts.
+func (e Expiry) compare(o Expiry) int {
+	return cmp.Or(cmp.Compare(e.HLC, o.HLC), cmp.Compare(e.At, o.At), cmp.Compare(e.By, o.By))
 }
 
 // Room reports whether r may add delta: neither its own part nor the value leaves int64. What

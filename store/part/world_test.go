@@ -68,9 +68,10 @@ type region struct {
 	cur   [regions]uint64
 	acked [regions][regions]uint64 // what each has taken, as it said in its stream
 	removal
-	due    []debt // its own: what it took back but for the sums, as there was no room
-	full   bool   // there is never room
-	ticked bool
+	due    []debt        // its own: what it took back but for the sums, as there was no room
+	full   bool          // there is never room
+	ticked bool          // its clock has passed all expiries
+	passed [regions]bool // … and those of others have, as far as it knows
 	log    []message
 	digest uint64 // of the log
 }
@@ -80,6 +81,7 @@ type history struct {
 	apps   []applied
 	dels   []deleted
 	sets   []assigned
+	times  []timed
 	digest uint64
 }
 
@@ -97,6 +99,7 @@ type deleted struct {
 	owner Region
 	seq   uint64
 	seen  [regions]uint64
+	early bool // of a counter that did not expire yet
 }
 
 type assigned struct {
@@ -104,6 +107,13 @@ type assigned struct {
 	dot, hlc uint64
 	key      int
 	value    int64
+}
+
+// timed is an expiry that was set.
+type timed struct {
+	owner Region
+	key   int
+	hlc   uint64
 }
 
 // rules are what a world leaves out: each is a mistake that the checks must notice.
@@ -115,6 +125,8 @@ type rules struct {
 	ackAtOnce bool // a region is told what another took, though not what that one did before
 	ownAcks   bool // a region that drops looks only at the acknowledgements of its own changes
 	noAssert  bool // increments do not assert their expiry again
+	ownClock  bool // a region judges every expiry by its own clock
+	anyOwner  bool // … deletes what has expired, whoever has set that
 	dropEarly bool // undo entries go at once
 	room      int  // for take-backs; 0: MaxUndo
 	noDue     bool // what there is no room for is not taken back
@@ -181,6 +193,9 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	if opid != 0 && (r.own[k][opid].dot != 0 || r.known[k][opid] != 0) {
 		return // a duplicate
 	}
+	if r.expired(k) {
+		w.delExpired(i, k, true)
+	}
 	r.seq++
 	r.hlc++
 	under := r.parts(k).Expiry()
@@ -203,8 +218,8 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 }
 
 // remove notes what a deletion sees.
-func (w *world) remove(r *region, k int) {
-	d := deleted{key: k, owner: r.id, seq: r.seq}
+func (w *world) remove(r *region, k int, early bool) {
+	d := deleted{key: k, owner: r.id, seq: r.seq, early: early}
 	for _, q := range r.parts(k) {
 		d.seen[q.Region] = q.Clock
 	}
@@ -214,12 +229,15 @@ func (w *world) remove(r *region, k int) {
 // del deletes a counter; or closes the own part of one that does not exist any more.
 func (w *world) del(i, k int, closes bool) {
 	r := &w.r[i]
-	if !closes && !r.parts(k).Alive() {
-		return
+	if closes || r.parts(k).Alive() {
+		w.delAs(r, k, false)
 	}
+}
+
+func (w *world) delAs(r *region, k int, early bool) {
 	r.seq++
 	r.hlc++
-	w.remove(r, k)
+	w.remove(r, k, early)
 	p := r.edit(k)
 	bases := p.Seen(r.id)
 	p.Delete(r.id, r.seq, bases)
@@ -230,7 +248,7 @@ func (w *world) set(i, k int, v int64) {
 	r := &w.r[i]
 	r.seq++
 	r.hlc++
-	w.remove(r, k)
+	w.remove(r, k, false)
 	p := r.edit(k)
 	bases := p.Seen(r.id)
 	p.Assign(r.id, r.seq, r.hlc, v, bases, Expiry{})
@@ -240,25 +258,56 @@ func (w *world) set(i, k int, v int64) {
 
 func (w *world) expire(i, k int, at int64) {
 	r := &w.r[i]
-	if !r.parts(k).Alive() {
+	if !r.parts(k).Alive() || r.expired(k) {
 		return
 	}
 	r.seq++
 	r.hlc++
 	r.edit(k).SetExpiry(r.id, r.seq, r.hlc, at)
+	addTo(&w.hist, &w.hist.times, timed{r.id, k, r.hlc})
 	r.change(k, message{kind: 'e', expire: Expiry{HLC: r.hlc, At: at}})
 	w.due(i, k)
 }
 
-// due deletes a counter whose expiry has passed here.
+// expired reports whether a counter has expired, as far as the region knows: by the clock of the region that
+// has set the expiry.
+func (r *region) expired(k int) bool {
+	p := r.parts(k)
+	e := p.Expiry()
+	return p.Alive() && e.At != 0 && r.passed[e.By]
+}
+
+// due deletes a counter that has expired, though nobody writes: only the region that has set the expiry knows
+// that no later one was set there meanwhile.
 func (w *world) due(i, k int) {
-	if r := &w.r[i]; r.ticked && r.parts(k).Expiry().At != 0 {
-		w.del(i, k, false)
+	r := &w.r[i]
+	p := r.parts(k)
+	e := p.Expiry()
+	switch {
+	case w.rules.ownClock && r.ticked && p.Alive() && e.At != 0,
+		r.expired(k) && (e.By == r.id || w.rules.anyOwner):
+		w.delExpired(i, k, false)
 	}
+}
+
+// delExpired deletes a counter as it has expired.
+func (w *world) delExpired(i, k int, write bool) {
+	hlc := w.r[i].parts(k).Expiry().HLC
+	w.delAs(&w.r[i], k, !slices.ContainsFunc(w.hist.times, func(t timed) bool {
+		by := &w.r[t.owner]
+		return t.key == k && t.hlc == hlc && by.ticked && (write || by.parts(k).Expiry().HLC <= hlc)
+	}))
 }
 
 func (w *world) tick(i int) {
 	w.r[i].ticked = true
+	w.passes(i, i)
+}
+
+// passes lets region i know that another one's clock has passed all expiries, if that is so. It need not have
+// heard from that one since: it knows how far that clock was, and how long ago that is.
+func (w *world) passes(i, of int) {
+	w.r[i].passed[of] = w.r[of].ticked
 	for k := range counters {
 		w.due(i, k)
 	}

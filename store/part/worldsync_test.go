@@ -57,7 +57,7 @@ func (w *world) syncID(from *region, j, k, x int) {
 func (w *world) expected(k int) (v int64, alive bool) {
 	gone := func(o Region, dot uint64) bool {
 		for _, d := range w.hist.dels {
-			if d.key == k && d.seen[o] >= dot {
+			if d.key == k && d.seen[o] >= dot && !d.early {
 				return true
 			}
 		}
@@ -143,7 +143,6 @@ func equalButBase(x, y Part) bool {
 
 // end checks what must hold when every region has taken everything.
 func (w *world) end() string {
-	ticked := w.r[0].ticked || w.r[1].ticked || w.r[2].ticked
 	for k := range counters {
 		want, alive := w.expected(k)
 		for i := range w.r {
@@ -160,9 +159,12 @@ func (w *world) end() string {
 			return fmt.Sprintf("k%d was deleted by one that had seen everything, but exists: %+v", k, p)
 		}
 		e := p.Expiry()
-		persists := e.HLC != 0 && e.At == 0
+		passed := w.r[0].ticked || w.r[1].ticked || w.r[2].ticked
+		if e.HLC != 0 {
+			passed = e.At != 0 && w.r[e.By].ticked
+		}
 		for _, a := range w.hist.apps {
-			if ticked && !persists && p.Alive() && a.key == k && a.under &&
+			if passed && p.Alive() && a.key == k && a.under &&
 				a.dot > p.get(a.owner).Base.Clock {
 				return fmt.Sprintf("k%d lives for ever: an increment made under an expiry that has "+
 					"passed: %+v", k, p)
@@ -203,8 +205,12 @@ func (w *world) hash() uint64 {
 			b = append(b, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40),
 				byte(d>>48), byte(d>>56))
 		}
-		if r.ticked {
-			b = append(b, 1)
+		for _, passed := range append(r.passed[:], r.ticked) {
+			if passed {
+				b = append(b, 1)
+			} else {
+				b = append(b, 0)
+			}
 		}
 	}
 	h.Write(b)
