@@ -30,7 +30,7 @@ func boundOption(token string, class uint32, side int) option[Request] {
 	return option[Request]{token: token, class: class, value: func(r *Request, v []byte) error {
 		var ok bool
 		if r.bounds[side], r.Op.Points[1+side], ok = parseAmount(v); !ok {
-			return refusal("ERR " + token + " is not an integer or out of range")
+			return notAmount(refusal("ERR "+token+" is not an integer or out of range"), v)
 		}
 		r.bounded = true
 		return nil
@@ -62,7 +62,7 @@ func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
 		if hasDelta {
 			var ok bool
 			if delta, r.Op.Points[0], ok = parseAmount(rest[0]); !ok {
-				return errNotInteger
+				return notAmount(errNotInteger, rest[0])
 			}
 			rest = rest[1:]
 		}
@@ -145,7 +145,7 @@ func parseCMIncr(r *Request) error {
 			return store.ErrKeySize
 		}
 		if !r.addPair(pairs[i], pairs[i+1]) {
-			return errNotInteger
+			return notAmount(errNotInteger, pairs[i+1])
 		}
 	}
 	if err := checkOpID(op.ID); err != nil {

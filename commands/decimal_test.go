@@ -67,6 +67,7 @@ func trimmed(r *big.Rat) string {
 var (
 	isDecimal = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
 	errRead   = "-ERR value is not an integer or out of range"
+	errWhole  = "-ERR value is not an integer" // as errRead, of a number that has a table
 )
 
 // read reads a number, or returns the refusal.
@@ -81,7 +82,7 @@ func (t *decimalTable) read(text string) (*big.Rat, string) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch r := rat(text); {
 	case t.scale == 0 && (err != nil || strconv.FormatInt(n, 10) != text):
-		return nil, errRead + ": decimals need a table with SCALE (CTABLE CREATE)"
+		return nil, errWhole
 	case len(behind) > t.scale && t.scale == 1:
 		return nil, "-ERR at most 1 decimal"
 	case len(behind) > t.scale:
@@ -360,7 +361,8 @@ func TestDecimalModel(t *testing.T) {
 	for range *decimalOps {
 		f := []func() (string, string){d.increment, d.increment, d.plain, d.bounded, d.transfer}[d.IntN(5)]
 		request, want := f()
-		if got := c.say(request); got != want {
+		got := c.say(request)
+		if got != want && !(want[0] == '-' && strings.HasPrefix(got, want)) { // a remedy follows
 			t.Fatalf("%s\n got %s\nwant %s", request, got, want)
 		}
 	}

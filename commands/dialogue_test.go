@@ -205,10 +205,11 @@ func TestCounterErrors(t *testing.T) {
 			"[EX seconds | PX milliseconds | EXAT unix-time-seconds " +
 			"| PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a x", "-ERR value is not an integer or out of range"},
-		{"CINCRBY k a +1", "-ERR value is not an integer or out of range"},
-		{"CINCRBY k a 01", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
-			"(CTABLE CREATE)"},
-		{"CINCRBY k a -0", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
+		{"CINCRBY k a +1", "-ERR value is not an integer or out of range: decimals are written as -12.34, in a " +
+			"table with SCALE"},
+		{"CINCRBY k a 01", "-ERR value is not an integer or out of range"},
+		{"CINCRBY k a -0", "-ERR value is not an integer or out of range"},
+		{"CINCRBY k a 0.1", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
 			"(CTABLE CREATE)"},
 		{`CINCRBY k a " 1"`, "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a 9223372036854775808", "-ERR value is not an integer or out of range"},

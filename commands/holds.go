@@ -25,8 +25,18 @@ func parseCHold(r *Request) error {
 	if r.expiry.text == nil {
 		return refusal("ERR CHOLD needs EX, PX, EXAT or PXAT: when the hold ends by itself")
 	}
-	return setExpiry(r, r.expiry)
+	if err := setExpiry(r, r.expiry); err != nil {
+		return err
+	}
+	if r.Op.ExpireAt > maxHoldEnd {
+		return refusal("ERR CHOLD would set the amount aside until after the year 9999: EX and EXAT are " +
+			"in seconds, PX and PXAT in milliseconds")
+	}
+	return nil
 }
+
+// maxHoldEnd is when the year 9999 ends, unix ms. A hold that ends later has its time in another unit.
+const maxHoldEnd = 253_402_300_799_999
 
 // parseCSettle parses CSETTLE key opid amount [option …].
 func parseCSettle(r *Request) error { return r.hold(store.CSettle, true, statusOptions) }
@@ -41,7 +51,7 @@ func (r *Request) hold(kind store.Kind, hasAmount bool, options []option[Request
 	if hasAmount {
 		var ok bool
 		if op.Delta, op.Points[0], ok = parseAmount(rest[0]); !ok {
-			return errNotInteger
+			return notAmount(errNotInteger, rest[0])
 		}
 		rest = rest[1:]
 	}

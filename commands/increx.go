@@ -97,11 +97,14 @@ func (q *increxRequest) numbers(op *store.Op) error {
 		}
 		var ok bool
 		*n.dst, op.Points[i], ok = parseAmount(n.text)
+		refused := error(refusal("ERR " + n.name + " is not an integer or out of range"))
 		switch float := i == 0 && op.Flags&store.Float != 0; {
 		case !ok && float:
-			return errNotFloat
-		case !ok || i == 0 && !float && op.Points[0] != 0:
-			return refusal("ERR " + n.name + " is not an integer or out of range")
+			return notAmount(errNotFloat, n.text)
+		case i == 0 && !float && (!ok || op.Points[0] != 0):
+			return notWhole(refused, n.text, "BYFLOAT")
+		case !ok:
+			return notAmount(refused, n.text)
 		}
 	}
 	if lower > upper && op.Points[1] == 0 && op.Points[2] == 0 {

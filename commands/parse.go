@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,26 @@ func parseAmount(b []byte) (n int64, points store.Points, ok bool) {
 		return n, 0, true
 	}
 	return parseDecimals(b)
+}
+
+// notAmount is the refusal of what parseAmount does not take. If b is a decimal in a notation that is not
+// ours, it says which is.
+func notAmount(refused error, b []byte) error {
+	if _, number := parseDecimal(b); number && foreignForm.Match(b) {
+		return refusal(refused.Error() + ": decimals are written as -12.34, in a table with SCALE")
+	}
+	return refused
+}
+
+// foreignForm matches a number such as +1, 1e2, .5 or 1.
+var foreignForm = regexp.MustCompile(`[+eE]|^-?\.|\.$`)
+
+// notWhole is the refusal of an amount that is no integer, where decimals go another way.
+func notWhole(refused error, b []byte, way string) error {
+	if _, number := parseDecimal(b); number && bytes.ContainsAny(b, ".eE") {
+		return refusal(refused.Error() + ": " + way + " adds decimals, in a table with SCALE")
+	}
+	return refused
 }
 
 // maxAmount is the longest number of an amount, in bytes.

@@ -39,7 +39,7 @@ func parseIncr(sign int64) func(*Request) error {
 		if len(r.Args) > 2 {
 			var ok bool
 			if delta, ok = parseInt(r.Args[2]); !ok {
-				return errNotInteger
+				return notWhole(errNotInteger, r.Args[2], "INCRBYFLOAT")
 			}
 		}
 		if sign < 0 && delta == math.MinInt64 {
@@ -55,7 +55,7 @@ func parseIncrFloat(r *Request) (err error) {
 	op, ok := r.Op, false
 	op.Kind, op.Key, op.Flags = store.IncrBy, r.Args[1], store.Float
 	if op.Delta, op.Points[0], ok = parseAmount(r.Args[2]); !ok {
-		return errNotFloat
+		return notAmount(errNotFloat, r.Args[2])
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func setExpiry(r *Request, e expiryText) error {
 func setValue(r *Request, v []byte) error {
 	n, points, ok := parseAmount(v)
 	if !ok {
-		return errNoCounter
+		return notAmount(errNoCounter, v)
 	}
 	r.Op.Kind, r.Op.Key, r.Op.Delta, r.Op.Points[0] = store.Set, r.Args[1], n, points
 	return nil
@@ -286,7 +286,7 @@ func parseMSet(flags store.Flags) func(*Request) error {
 		r.Op.Flags |= flags
 		for i := 0; i < len(pairs); i += 2 {
 			if !r.addPair(pairs[i], pairs[i+1]) {
-				return errNoCounter
+				return notAmount(errNoCounter, pairs[i+1])
 			}
 		}
 		if all, ok := r.Op.Object.([]store.Points); ok {

@@ -190,6 +190,13 @@ func TestBackupStream(t *testing.T) {
 	if got := lastSuccess(); got == "0" {
 		t.Error("the server does not know of its backup")
 	}
+	file := filepath.Join(t.TempDir(), "b.tar")
+	if err := os.WriteFile(file, stream, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := fbfkv(t, "verify", file); code != 1 || !strings.Contains(out, "with - for BACKUP") {
+		t.Errorf("verify of a stream by its name: %d %s", code, out)
+	}
 	other := startServer(t)
 	if out, text, code := filter(t, stream, "verify", other.address(), "-"); code != 1 ||
 		!strings.Contains(text, "the backup is of another server's data") {

@@ -27,10 +27,7 @@ func (x *turn) decideOne(op *Op) error {
 	if err := x.endObjects(op); err != nil {
 		return err
 	}
-	if err := x.isHold(op); err != nil {
-		if err == errAnswered {
-			return nil
-		}
+	if err := x.checkHoldID(op); err != nil {
 		return err
 	}
 	return kinds[op.Kind].turn(x, op)
@@ -50,7 +47,8 @@ func (x *turn) logKept(p *machine, e *entry) {
 	}
 	p.seq++
 	p.draft.section = e.appendTo(p.draft.section)
-	if p.onEntry != nil {
+	if all := e.kind.row().traits&changesAll != 0; p.onEntry != nil && !(all && x.toldAll) {
+		x.toldAll = all || x.toldAll
 		p.onEntry(e, x.source)
 	}
 	if err := p.redo(e, p.seq, p.at); err != nil {
@@ -103,7 +101,10 @@ func (x *turn) cIncrBy(op *Op) error {
 func (x *turn) duplicate(op *Op, r *ref) error {
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
-		if r.seen.Delta != op.Delta || !r.seen.IsIncrement() {
+		if !r.seen.IsIncrement() {
+			return ErrOtherUse
+		}
+		if r.seen.Delta != op.Delta {
 			return ErrMismatch
 		}
 		r.t.figures.Confirmed++
@@ -464,6 +465,15 @@ func (x *turn) tighten(r *ref, n int) error {
 func (x *turn) cSeen(op *Op) error {
 	r := &x.of(op)[0]
 	r.judgeAgain(op.ID)
+	if h := r.p.holds.find(r.hash, r.key, op.ID); h != nil {
+		end := &seen.HoldEnd{Opened: h.opened}
+		if h.expires <= x.wall {
+			end.How = seen.Expired
+		}
+		op.Found, op.Exact = true, true
+		op.Seen = Seen{Delta: h.amount, Result: h.reply, UnixMs: h.opened, Hold: end}
+		return nil
+	}
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen

@@ -26,8 +26,8 @@ var (
 	ErrDrainMode = errors.New("CGETDEL needs an EXACT table")
 	// ErrDrainRegions: see turn.cGetDel.
 	ErrDrainRegions = errors.New("CGETDEL is not supported in a table that regions share: use REGIONS NONE")
-	ErrHoldsOpen    = errors.New("holds are open, which need an EXACT table that regions do not share: wait " +
-		"until they have ended")
+	// ErrHoldsOpen: the error says why a table cannot have them.
+	ErrHoldsOpen = errors.New("holds are open: settle or cancel them first, or wait until they end")
 )
 
 // endedError is a refusal that says how a hold ended.
@@ -65,7 +65,7 @@ func (x *turn) cHold(op *Op) error {
 		return err
 	}
 	if r.verdict != verdictNew {
-		return ErrMismatch
+		return ErrOtherUse
 	}
 	if err := x.mayHold(op, r); err != nil {
 		return err
@@ -130,13 +130,23 @@ func (x *turn) mayHold(op *Op, r *ref) error {
 		return ErrHoldAmount
 	case op.ExpireAt <= x.wall:
 		return ErrHoldPast
-	case r.t.def.Mode != Exact:
-		return ErrHoldMode
 	case r.isShared():
 		return ErrHoldRegions
 	}
-	if next := r.p.nextTables; next != nil && next.Of(string(r.key)).Mode != Exact {
-		return ErrHoldMode // else new holds could put off the change for ever
+	err := r.t.def.takesHolds(false)
+	if next := r.p.nextTables; err == nil && next != nil {
+		err = next.Of(string(r.key)).takesHolds(r.p.regions != nil) // else they could put it off for ever
+	}
+	return err
+}
+
+// takesHolds refuses a table that cannot have holds, on a server that is a region or is none.
+func (o *TableOptions) takesHolds(region bool) error {
+	switch {
+	case o.Mode != Exact:
+		return ErrHoldMode
+	case region && o.Told():
+		return ErrHoldRegions
 	}
 	return nil
 }
@@ -247,8 +257,13 @@ func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold,
 	if err := x.checkTime(op, r); err != nil {
 		return nil, err
 	}
-	if r.verdict != verdictNew {
-		return nil, ErrMismatch
+	switch {
+	case r.verdict == verdictSeen:
+		return nil, ErrOtherUse
+	case r.t.def.Mode != Exact:
+		return nil, ErrHoldMode
+	case r.verdict != verdictNew:
+		return nil, ErrOtherUse
 	}
 	return nil, ErrNoHold
 }
@@ -372,37 +387,22 @@ func (x *turn) endHolds(op *Op) error {
 	return nil
 }
 
-// isHold refuses an operation that has the opid of a hold, open or not: an opid names one thing on a key.
-func (x *turn) isHold(op *Op) error {
-	if !op.Kind.has(hasID) || op.Kind >= CHold && op.Kind <= CCancel || op.Kind.internal() {
+// checkHoldID refuses an operation that has the opid of a hold, open or not: an opid names one thing on a
+// key.
+func (x *turn) checkHoldID(op *Op) error {
+	ofHolds := op.Kind >= CHold && op.Kind <= CCancel || op.Kind == CSeen
+	if !op.Kind.has(hasID) || ofHolds || op.Kind.internal() {
 		return nil
 	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		h := r.p.holds.find(r.hash, r.key, op.ID)
 		ended := r.verdict == verdictSeen && r.seen.Hold != nil
-		if h == nil && ended && op.Kind != CSeen {
-			return ErrMismatch // also if the operation is too old
-		}
-		switch {
-		case h == nil:
-		case op.Kind == CSeen:
-			op.Found, op.Exact = true, true
-			op.Seen = Seen{Delta: h.amount, Result: h.reply, UnixMs: h.opened,
-				Hold: &seen.HoldEnd{Opened: h.opened}}
-			if h.expires <= x.wall {
-				op.Seen.Hold.How = seen.Expired
-			}
-			return errAnswered
-		default:
-			return ErrMismatch
+		if ended || r.p.holds.find(r.hash, r.key, op.ID) != nil {
+			return ErrOtherUse // also if the operation is too old
 		}
 	}
 	return nil
 }
-
-// errAnswered: an operation was answered before its turn.
-var errAnswered = errors.New("answered")
 
 // cGetDel reads and deletes a counter, once. In regions it needs a table of its own: what another region
 // counts at the same time would be drained there or here, or twice.
@@ -415,7 +415,7 @@ func (x *turn) cGetDel(op *Op) error {
 	if r.verdict != verdictNew {
 		r.t.figures.Duplicates++
 		if r.verdict != verdictSeen || r.seen.Drain == seen.NoDrain {
-			return ErrMismatch
+			return ErrOtherUse
 		}
 		op.Value, op.Found = r.seen.Result, r.seen.Drain == seen.DrainSome
 		return nil

@@ -29,6 +29,7 @@ var (
 		"(CTABLE CREATE)")
 	ErrNoFloat = errors.New("a counter holds a signed 64-bit integer only: in a table with SCALE it counts " +
 		"decimals exactly (CTABLE CREATE)")
+	ErrNotInteger  = errors.New("value is not an integer or out of range")
 	ErrOutOfRange  = errors.New("value is out of range")
 	ErrBoundsCross = errors.New("LBOUND can't be greater than UBOUND")
 	// ErrRescaling: nothing was applied.
@@ -42,6 +43,8 @@ var pow10 = [MaxScale + 1]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 func toSteps(n int64, points Points, scale uint8) (int64, error) {
 	digits := uint8(points &^ Decimal)
 	switch {
+	case scale == 0 && points == Decimal: // such as 007, which Redis refuses
+		return 0, ErrNotInteger
 	case scale == 0 && points != 0:
 		return 0, ErrNoDecimals
 	case digits > scale:
@@ -49,7 +52,8 @@ func toSteps(n int64, points Points, scale uint8) (int64, error) {
 	}
 	f := pow10[scale-digits]
 	if n > math.MaxInt64/f || n < math.MinInt64/f {
-		return 0, ErrOutOfRange
+		return 0, fmt.Errorf("%w: with SCALE %d it is at most %s", ErrOutOfRange, scale,
+			decimal(math.MaxInt64, scale))
 	}
 	return n * f, nil
 }

@@ -32,8 +32,10 @@ var (
 	ErrMismatch   = errors.New("opid was used with another delta")
 	ErrOtherItems = errors.New("opid was used with other items or increments")
 	// ErrOtherThrottle is ErrMismatch of a CThrottle.
-	ErrOtherThrottle = errors.New("opid was used with another rate or quantity")
-	ErrPartlySeen    = errors.New("opid was used with some of these keys only")
+	ErrOtherThrottle = errors.New("opid was used with another rate or quantity, or by another command")
+	// ErrOtherUse is ErrMismatch of an opid of a hold or a drain: it names one thing on a key.
+	ErrOtherUse   error = otherUse("opid was used by another command")
+	ErrPartlySeen       = errors.New("opid was used with some of these keys only")
 	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
 	// key by key, or partition by partition.
 	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived " +
@@ -89,6 +91,14 @@ var (
 	ErrDropDefault   = errors.New("table default cannot be dropped")
 	ErrTooManyTables = errors.New("too many tables")
 )
+
+type otherUse string
+
+// Error returns the text.
+func (o otherUse) Error() string { return string(o) }
+
+// Is makes errors.Is find ErrMismatch.
+func (o otherUse) Is(target error) bool { return target == ErrMismatch }
 
 // tableLimit is the text of an ErrOutOfMemory that names the limit of a table.
 type tableLimit string

@@ -334,6 +334,7 @@ func (x *execution) locked() {
 		}
 	}
 	x.nextPiece()
+	x.toldAll = false
 	x.wall, x.running = x.s.look()
 }
 

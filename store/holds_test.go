@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -293,7 +294,7 @@ func FuzzHold(f *testing.F) {
 }
 
 // TestHoldsMeetRegions: where regions share counters there are no holds and no drains, and no member begins
-// with open holds.
+// with open holds of theirs.
 func TestHoldsMeetRegions(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
 	must(t, s.CreateTable(TableOptions{Name: "own", Prefix: "own:", Regions: RegionsNone}))
@@ -301,11 +302,14 @@ func TestHoldsMeetRegions(t *testing.T) {
 		return do(s, Op{Kind: CHold, Key: []byte(key), ID: []byte(id), Delta: 1, ExpireAt: math.MaxInt64}).Err
 	}
 	must(t, hold("own:k", "1"))
-	if err := s.SetRegions(regionSet(true)); !errors.Is(err, ErrHoldsOpen) {
+	must(t, hold("k", "1"))
+	if err := s.SetRegions(regionSet(true)); !errors.Is(err, ErrHoldsOpen) ||
+		!strings.Contains(err.Error(), "REGIONS NONE") {
 		t.Fatal(err)
 	}
-	must(t, do(s, Op{Kind: CCancel, Key: []byte("own:k"), ID: []byte("1")}).Err)
+	must(t, do(s, Op{Kind: CCancel, Key: []byte("k"), ID: []byte("1")}).Err)
 	must(t, s.SetRegions(regionSet(true)))
+	must(t, do(s, Op{Kind: CSettle, Key: []byte("own:k"), ID: []byte("1"), Delta: 1}).Err)
 	must(t, hold("own:k", "2"))
 	if err := hold("k", "2"); !errors.Is(err, ErrHoldRegions) {
 		t.Error(err)

@@ -501,7 +501,7 @@ func (g *regions) name(r part.Region) string {
 // bounds of keys that regions share.
 // All keys whose table might be another one begin with the prefix of a table, old or new.
 func (p *machine) checkTold(next *catalog) error {
-	if err := p.checkHeld(next); err != nil || p.regions == nil {
+	if err := p.checkHeld(next, p.regions != nil); err != nil || p.regions == nil {
 		return err
 	}
 	if err := next.checkRegional(); err != nil || p.regions.alone() {
@@ -518,11 +518,11 @@ func (p *machine) checkTold(next *catalog) error {
 	return nil
 }
 
-// checkHeld refuses tables under which open holds cannot be.
-func (p *machine) checkHeld(next *catalog) error {
+// checkHeld refuses tables under which open holds cannot be, of a region or of none.
+func (p *machine) checkHeld(next *catalog, region bool) error {
 	for key := range p.holds.keys {
-		if d := next.find([]byte(key)); d.Mode != Exact || p.regions != nil && d.Told() {
-			return fmt.Errorf("%w (key %q)", ErrHoldsOpen, key)
+		if err := next.find([]byte(key)).takesHolds(region); err != nil {
+			return fmt.Errorf("%w (key %q): %v", ErrHoldsOpen, key, err)
 		}
 	}
 	return nil

@@ -66,9 +66,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 		case g != nil:
 			err = set.follows(&g.RegionSet)
 		case p.catalog != nil:
-			if err = p.catalog.checkRegional(); err == nil && len(p.holds.due) > 0 {
-				err = ErrHoldsOpen
-			}
+			err = cmp.Or(p.catalog.checkRegional(), p.checkHeld(p.catalog, true))
 		}
 		if err != nil {
 			break

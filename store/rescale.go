@@ -12,9 +12,13 @@ import (
 // meaning. So it changes only where there are none. While the partitions are searched for them, writes
 // to the keys whose scale would change are refused (machine.rescaling), and all others go on.
 
-// ErrScale: a table's SCALE cannot change.
-var ErrScale = errors.New("SCALE cannot change under counters, holds and remembered operations: delete them " +
-	"and wait for WINDOW, or take another PREFIX")
+// ErrScale: a table's SCALE cannot change. The error says what to do.
+var ErrScale = errors.New("SCALE cannot change under counters, holds and remembered operations")
+
+// scaleError is an ErrScale because of a key.
+func scaleError[K string | []byte](remedy string, key K) error {
+	return fmt.Errorf("%w: %s, or take another PREFIX (key %q)", ErrScale, remedy, key)
+}
 
 // beginRescale makes sure that a change of catalogues changes the scale of nothing. It ends with endRescale.
 func (s *Store) beginRescale(ps []*partition, change func(*catalog, moment) (*catalog, error)) error {
@@ -65,7 +69,7 @@ func (s *Store) mark(p *partition, change func(*catalog, moment) (*catalog, erro
 func (s *Store) begin(p *partition, next TableSet) (*rescale, error) {
 	for key := range p.holds.keys {
 		if p.rescales([]byte(key)) {
-			return nil, fmt.Errorf("%w (a hold on key %q is open)", ErrScale, key)
+			return nil, scaleError("settle or cancel the holds that are open", key)
 		}
 	}
 	return &rescale{s, p, p.catalog.set(), next, p.seq}, nil
@@ -115,7 +119,7 @@ func (r *rescale) search() error {
 			return err
 		}
 		if found != nil {
-			return fmt.Errorf("%w (key %q)", ErrScale, found)
+			return scaleError("delete the counters", found)
 		}
 		cursor = next
 	}
@@ -143,7 +147,8 @@ func (r *rescale) searchRuns() error {
 		err = r.p.seen.ScanRuns(tables[i], 0, func(_, _ uint64, value []byte) error {
 			o, err := seen.ReadRecord(value)
 			if err == nil && r.changes(o.Key) {
-				err = fmt.Errorf("%w (an operation on key %q is remembered)", ErrScale, o.Key)
+				err = scaleError("try again once WINDOW and SKEW have passed since the last operation with an opid",
+					o.Key)
 			}
 			return err
 		})

@@ -189,11 +189,11 @@ func (o TableOptions) Validate() error {
 	case o.Skew < 0 || o.Skew > MaxSkew:
 		return fmt.Errorf("%w: SKEW must be 0 to 1h", ErrOption)
 	case o.Min.N > 0 || !o.Min.Set && o.Min.N != 0:
-		return fmt.Errorf("%w: MIN must be a number of at most 0, as a counter that does not exist is 0, "+
-			"or NONE", ErrOption)
+		return fmt.Errorf("%w: MIN must be NONE or a number such as -12.34: of at most 0, as a counter that does "+
+			"not exist is 0, and at least -2^63 steps of SCALE", ErrOption)
 	case o.Max.N < 0 || !o.Max.Set && o.Max.N != 0:
-		return fmt.Errorf("%w: MAX must be a number of at least 0, as a counter that does not exist is 0, "+
-			"or NONE", ErrOption)
+		return fmt.Errorf("%w: MAX must be NONE or a number such as 12.34: of at least 0, as a counter that does "+
+			"not exist is 0, and at most 2^63-1 steps of SCALE", ErrOption)
 	case o.Scale > MaxScale:
 		return fmt.Errorf("%w: SCALE must be 0 to %d", ErrOption, MaxScale)
 	case o.Regions > RegionsNone:

@@ -18,6 +18,7 @@ var (
 	ErrThrottleNumbers = errors.New("max_burst and quantity must be at least 0, count and period at least 1")
 	ErrThrottleRate    = errors.New("count must be at most 1000000 for each second of period")
 	ErrThrottleBurst   = errors.New("max_burst is too large for this rate")
+	ErrThrottlePeriod  = errors.New("period is too long: at most 4611686018427 seconds for each of count")
 	ErrThrottleTable   = errors.New("a throttle keeps a time, which has no SCALE, no MIN or MAX can bound, and no " +
 		"region can add to its own: use a table without SCALE, MIN and MAX, in regions one with REGIONS NONE")
 )
@@ -44,13 +45,16 @@ func throttleOf(op *Op) (t throttle, err error) {
 	case burst < 0 || count < 1 || period < 1 || quantity < 0:
 		return t, ErrThrottleNumbers
 	case period > math.MaxInt64/micros-1:
-		return t, ErrThrottleBurst
+		return t, ErrThrottlePeriod
 	case count > period*micros:
 		return t, ErrThrottleRate
 	}
 	t.interval, t.limit, t.quantity = (period*micros-1)/count+1, burst+1, quantity
 	const most = 1 << 62
-	if burst >= most/t.interval {
+	switch {
+	case t.interval > most:
+		return t, ErrThrottlePeriod
+	case burst >= most/t.interval:
 		return t, ErrThrottleBurst
 	}
 	t.tolerance = t.interval * t.limit
@@ -146,7 +150,10 @@ func (x *turn) knownThrottle(op *Op, r *ref, t *throttle) (known bool, err error
 		return false, r.checkCaughtUp()
 	case verdictSeen:
 		r.t.figures.Duplicates++
-		if r.seen.Delta != t.print || !r.seen.IsIncrement() {
+		if !r.seen.IsIncrement() {
+			return true, ErrOtherUse
+		}
+		if r.seen.Delta != t.print {
 			return true, ErrOtherThrottle
 		}
 		op.Values = append(op.Values, t.answer(r.seen.Result, r.seen.UnixMs*1000, false)...)

@@ -25,6 +25,7 @@ type turn struct {
 	toPay   int    // take-backs that a batch of the cycle may still make
 	undo    int    // Options.RegionUndo
 	source  int64  // Batch.Source
+	toldAll bool   // since the share was locked, it was told that all keys change (TellChanges)
 	lines   int64  // keeps the compiler from dropping loads made ahead
 	hits    uint64 // keys that queries found
 	misses  uint64 // … and did not

@@ -4,6 +4,7 @@ package restore
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -81,6 +82,9 @@ func restore(from, dir, unsound string, cmd *cobra.Command) (r restored, err err
 	}
 	if from, err = filepath.Abs(from); err != nil {
 		return r, err
+	}
+	if is, err := os.Stat(from); err == nil && is.Mode().IsRegular() {
+		return r, fmt.Errorf("%s is a file: send a stream to standard input, with - for BACKUP (- <%s)", from, name)
 	}
 	if err := sound(from); err != nil {
 		return r, err
