@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"sync"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -19,8 +19,9 @@ type Incoming struct {
 	p   *partition // whose place it is to take
 	seq uint64     // with which it goes on: A
 
-	// mu guards the rest. The redo of the adoption takes it with the partition locked.
-	mu     sync.Mutex
+	// mu guards the rest, and is held while files are read and written. The redo of the adoption takes it with
+	// the partition locked.
+	mu     longlock.Mutex
 	shadow *partition // what has come so far; nil: nothing yet, or it has taken its place
 	group  *redoGroup
 	runs   []persistence.Run

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,9 +25,13 @@ type Options struct {
 	Every  time.Duration // mean time between two; of a cluster: in each shard
 	Only   string        // names of faults, separated by commas; "": all
 	Work   string        // what clients do, separated by commas; "": all
-	Swarm  bool          // a third of the kinds of faults, and half of the clients' activities, only
-	Log    io.Writer     // gets the log while it grows; nil: nothing does
-	Begun  func(*World)  // is called when the world has begun; nil: nothing is
+	// Accounts among which money moves, and how many operations of money, stock and limits there are to be at
+	// least; until then more faults strike.
+	Accounts, Deals int
+	Clients         int          // of a cluster; 0: a few
+	Swarm           bool         // a third of the kinds of faults, and half of the clients' activities, only
+	Log             io.Writer    // gets the log while it grows; nil: nothing does
+	Begun           func(*World) // is called when the world has begun; nil: nothing is
 }
 
 // Result is what became of a world.
@@ -35,12 +40,16 @@ type Result struct {
 	Faults                        int
 	Kinds, Work                   string
 	Answered, AnsweredAgain, Read int
+	// Deals are operations of money, stock and limits, and moves across slots; Holds are those of them that were
+	// opened.
+	Deals, Holds int
 }
 
 // Of the scenario of a cluster.
 const (
 	replicas   = 3 // of each shard
 	clients    = 4
+	accounts   = 4
 	keys       = 30
 	partitions = 8
 	// sootheEvery is after how many faults for each shard all end, and every shard must answer
@@ -61,6 +70,7 @@ type clusterWorld struct {
 	tune     func(*store.Options) // nil: nothing more than in each scenario
 	load     *Workload
 	nemesis  *Nemesis
+	clients  int
 	changes  atomic.Bool    // an administrator changes the cluster
 	running  sync.WaitGroup // clients
 	result   Result
@@ -80,7 +90,9 @@ func RunCluster(o Options) Result {
 	w := o.world()
 	c := &clusterWorld{w: w, shards: max(o.Shards, 1), id: cluster.NewID()}
 	c.load = &Workload{World: w, History: NewHistory(w), Keys: keys * c.shards,
-		Connect: func() Sender { return newRouter(w, c.machines) }}
+		Connect:  func() Sender { return newRouter(w, c.machines) },
+		Accounts: cmp.Or(o.Accounts, accounts), Deals: o.Deals}
+	c.clients = cmp.Or(o.Clients, clients)
 	c.nemesis = &Nemesis{World: w, Every: o.Every / time.Duration(c.shards), Target: c.target,
 		Faults: slices.Concat(MachineFaults, ServerFaults, c.faults())}
 	c.nemesis.Only(o.Only)
@@ -95,7 +107,7 @@ func RunCluster(o Options) Result {
 		c.load.Prepare()
 	}
 	c.work()
-	for c.nemesis.Struck < o.Faults && w.Failure() == "" {
+	for (c.nemesis.Struck < o.Faults || c.deals() < o.Deals) && w.Failure() == "" {
 		c.nemesis.Strike()
 		if c.nemesis.Struck%(sootheEvery*c.shards) == 0 {
 			c.soothe()
@@ -115,7 +127,7 @@ func RunCluster(o Options) Result {
 
 // work lets the clients of the workload begin.
 func (c *clusterWorld) work() {
-	for i := range clients {
+	for i := range c.clients {
 		c.running.Go(func() { c.load.Run(i) })
 	}
 }
@@ -130,6 +142,14 @@ func (c *clusterWorld) rest() {
 	answered, again, read := c.load.History.Counts()
 	c.result.Answered, c.result.AnsweredAgain = c.result.Answered+answered, c.result.AnsweredAgain+again
 	c.result.Read = c.result.Read + read
+	deals, holds := c.load.ledger.counts()
+	c.result.Deals, c.result.Holds = c.result.Deals+deals, c.result.Holds+holds
+}
+
+// deals returns how many operations of money, stock and limits there have been.
+func (c *clusterWorld) deals() int {
+	deals, _ := c.load.ledger.counts()
+	return c.result.Deals + deals
 }
 
 func (c *clusterWorld) boot(l *Life) (Process, error) {

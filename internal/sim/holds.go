@@ -9,7 +9,6 @@ import (
 
 // Of holds.
 const (
-	stocks     = 3
 	stockLimit = "15"
 	vault      = "{stock1" // begins the names of stocks whose table has the bounds
 	holdFor    = 6 * time.Second
@@ -27,14 +26,19 @@ type held struct {
 	settled         string // first answer
 }
 
-// newHold returns a hold.
-func (u *user) newHold(key string, life time.Duration, options ...string) *deal {
-	n := u.amount()
+// newHold returns a hold of an amount.
+func (u *user) newHold(key string, n int64, life time.Duration, options ...string) *held {
 	h := &held{id: u.id(), amount: n, expires: time.Now().Add(life).UnixMilli()}
 	h.deal = deal{key: key, adds: map[string]int64{key: 0}, command: append([]string{"CHOLD", key, h.id,
 		strconv.FormatInt(n, 10), "PXAT", strconv.FormatInt(h.expires, 10), "WITHSTATUS"}, options...),
-		took: func(l *Workload, _ any) { l.ledger.holds = append(l.ledger.holds, h) }}
-	return &h.deal
+		took: func(l *Workload, _ any) {
+			if b := &l.ledger; strings.HasPrefix(key, till) {
+				b.tillHolds = append(b.tillHolds, h)
+			} else {
+				b.holds = append(b.holds, h)
+			}
+		}}
+	return h
 }
 
 // amount returns a number other than 0.
@@ -42,7 +46,7 @@ func (u *user) amount() int64 { return []int64{1, 2, 3, 4, 5, -1, -2}[u.rng.IntN
 
 // hold sets something of a stock aside, ends a hold, changes the stock, or looks at it.
 func (u *user) hold() {
-	key, options := fmt.Sprintf("{stock%d}", u.rng.IntN(stocks)), []string{"LBOUND", "0", "UBOUND", stockLimit}
+	key, options := fmt.Sprintf("{stock%d}", u.rng.IntN(u.Accounts)), []string{"LBOUND", "0", "UBOUND", stockLimit}
 	if strings.HasPrefix(key, vault) {
 		options = nil
 	}
@@ -65,7 +69,7 @@ func (u *user) hold() {
 			_, most := u.World.aheadEver()
 			life += most
 		}
-		u.deal(u.newHold(key, life, options...))
+		u.deal(&u.newHold(key, u.amount(), life, options...).deal)
 	default:
 		u.endOne()
 	}
@@ -153,8 +157,11 @@ func (e *ending) send(l *Workload, s Sender, patience time.Duration) bool {
 // heldOf returns what open holds set aside of a counter, as CHELD prints it; "": it has had none.
 func (b *ledger) heldOf(key string) string {
 	var up, down, open int
-	has := strings.HasPrefix(key, "{stock")
-	for _, h := range b.holds {
+	has, holds := strings.HasPrefix(key, "{stock"), b.holds
+	if strings.HasPrefix(key, till) {
+		has, holds = true, b.tillHolds
+	}
+	for _, h := range holds {
 		if has = has || h.key == key; h.key == key && h.end == "" {
 			up, down, open = up+int(max(h.amount, 0)), down+int(min(h.amount, 0)), open+1
 		}
@@ -175,4 +182,5 @@ func (b *ledger) finish(l *Workload, s Sender) {
 	for _, d := range b.deals {
 		d.complete(l.World, d)
 	}
+	b.finishMoves(l.World)
 }

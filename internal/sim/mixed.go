@@ -52,7 +52,7 @@ func (u *user) mix() {
 		case 3:
 			m.parts = append(m.parts, u.newTransfer(key+"a", key+"b"))
 		case 4:
-			m.parts = append(m.parts, u.newHold(key+"h", openAtEnd))
+			m.parts = append(m.parts, &u.newHold(key+"h", u.amount(), openAtEnd).deal)
 		case 0:
 			m.parts = append(m.parts, &filterAdd{key: filter, id: u.id(), items: u.bloomItems()})
 		case 1:

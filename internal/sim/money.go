@@ -12,11 +12,10 @@ import (
 
 // Of accounts, drains and throttles.
 const (
-	purses   = 3 // each is accounts of one slot, among which money moves
-	accounts = 4 // of each
-	funds    = 20
-	tanks    = 3 // counters that are emptied
-	rates    = 2
+	purses = 3 // each is accounts of one slot, among which money moves
+	funds  = 20
+	tanks  = 3 // counters that are emptied
+	rates  = 2
 	// rateLimit is how many permits there are at once; one more each ratePer.
 	rateLimit = 3
 	ratePer   = 10 * time.Second
@@ -25,7 +24,7 @@ const (
 // ledger is what clients know of money, stock and limits. It is checked as it grows:
 //
 //   - a deal that was answered is applied once, and answered the same when it is sent again;
-//   - what a purse has is constant, and no account is below 0;
+//   - what a purse has is constant, and no account is below 0; so are all tills together;
 //   - a stock with its open holds stays in its bounds; a hold ends once, and each later answer says how;
 //   - no hold ends by itself before its time, or is settled or cancelled behind it;
 //   - a throttle lets in what its burst and the time allow, at most.
@@ -35,8 +34,11 @@ type ledger struct {
 	mu    sync.Mutex
 	deals []*deal
 	holds []*held
-	sums  map[string]int64 // by counter: what was added; by throttle: what was let in
-	began time.Time        // the first throttle
+	moves []*move
+	// tillHolds are those of moves, which nothing else ends.
+	tillHolds []*held
+	sums      map[string]int64 // by counter: what was added; by throttle: what was let in
+	began     time.Time        // the first throttle
 }
 
 // deal is an operation that is refused, which changes nothing, or else done once, and answered once
@@ -155,16 +157,16 @@ func (u *user) newTransfer(from, to string, options ...string) *deal {
 func (u *user) transfer() {
 	fill, count := []string{"MSETNX"}, []string{"MGET"}
 	purse := u.rng.IntN(purses)
-	for i := range accounts {
+	for i := range u.Accounts {
 		name := fmt.Sprintf("{purse%d}%d", purse, i)
 		fill, count = append(fill, name, strconv.Itoa(funds)), append(count, name)
 	}
 	if !u.make(fill...) {
 		return
 	}
-	if u.rng.IntN(4) > 0 {
-		p := u.rng.Perm(accounts)
-		u.deal(u.newTransfer(count[1+p[0]], count[1+p[1]], "LBOUND", "0"))
+	if u.rng.IntN(u.Accounts) > 0 {
+		from, to := u.two(u.Accounts)
+		u.deal(u.newTransfer(count[1+from], count[1+to], "LBOUND", "0"))
 	} else if reply, from, ok := u.Do(u, count[1], time.Second, count...); ok {
 		sum, list := int64(0), reply.([]any)
 		for _, v := range list {
@@ -173,10 +175,16 @@ func (u *user) transfer() {
 				u.World.Fail("%q is answered %v by %s", count, list, from)
 			}
 		}
-		if sum != accounts*funds {
-			u.World.Fail("%q is answered %v by %s, which is not %d together", count, list, from, accounts*funds)
+		if want := int64(u.Accounts * funds); sum != want {
+			u.World.Fail("%q is answered %v by %s, which is not %d together", count, list, from, want)
 		}
 	}
+}
+
+// two draws two different numbers below n.
+func (u *user) two(n int) (a, b int) {
+	a = u.rng.IntN(n)
+	return a, (a + 1 + u.rng.IntN(n-1)) % n
 }
 
 // drain adds to a counter, or empties it.
@@ -221,6 +229,9 @@ func (b *ledger) facts() (all []Fact) {
 			continue
 		case strings.HasPrefix(key, "{purse"):
 			n += funds
+		case strings.HasPrefix(key, till):
+			all = append(all, Fact{[]string{"CHELD", key}, fmt.Sprintf("[%d %s]", n+funds, held)})
+			continue
 		case held != "":
 			all = append(all, Fact{[]string{"CHELD", key}, fmt.Sprintf("[%d %s]", n, held)})
 			continue

@@ -31,6 +31,10 @@ var (
 	work   = flag.String("sim.work", "", "what clients do, separated by commas, and not everything")
 	shards = flag.Int("sim.shards", 1, "how many shards of three nodes a cluster has")
 	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
+	tills  = flag.Int("sim.accounts", 0, "among how many accounts money moves, and how many stocks there are; 0: a few")
+	deals  = flag.Int("sim.deals", 0, "how many operations of money, stock and limits there are at least, in a "+
+		"cluster; with -sim.work clients do little else")
+	users  = flag.Int("sim.clients", 0, "how many clients a cluster has; 0: a few")
 	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
 	worlds = flag.Int("sim.worlds", 3, "how many worlds TestSeeds runs")
 	keep   = flag.String("sim.log", "", "a file that gets the log of a world that fails")
@@ -43,7 +47,7 @@ func TestWorld(t *testing.T) {
 	}
 	cryptotest.SetGlobalRandom(t, *seed)
 	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Work: *work, Swarm: *swarm,
-		Shards: *shards}
+		Shards: *shards, Accounts: *tills, Deals: *deals, Clients: *users}
 	if *trace {
 		o.Log = os.Stderr
 	}
@@ -146,9 +150,9 @@ func report(r Result, virtual, real time.Duration, stacks []byte) {
 	if f := r.World.Failure(); f != "" {
 		result = "FAILURE " + f
 	}
-	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d work=%s "+
+	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d deals=%d holds=%d work=%s "+
 		"kinds=%s\n%s\n",
-		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Work,
+		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Deals, r.Holds, r.Work,
 		r.Kinds, result)
 	pprof.StopCPUProfile() // of -test.cpuprofile, which the end of the process would leave empty
 	if result == "ok" {

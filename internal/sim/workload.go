@@ -31,6 +31,11 @@ type Workload struct {
 	Refusal string
 	// Suffix is behind the name of each counter of an EXACT table, so that no other workload has it.
 	Suffix string
+	// Accounts are how many a purse has, how many are in slots of their own, and how many stocks there are.
+	Accounts int
+	// Deals is how many operations of money, stock and limits there are to be at least; then clients do
+	// the named activities much more often than they count.
+	Deals int
 
 	activities []activity
 	ended      atomic.Bool // clients send nothing new
@@ -97,6 +102,7 @@ var activities = []activity{
 	{"plain", 1, (*user).addPlainly},
 	{"own", 2, (*user).own},
 	{"transfer", 2, (*user).transfer},
+	{"across", 2, (*user).across},
 	{"hold", 3, (*user).hold},
 	{"drain", 1, (*user).drain},
 	{"throttle", 1, (*user).throttle},
@@ -110,6 +116,9 @@ func (l *Workload) Choose(names string, p float64, but string) {
 			continue
 		}
 		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && l.World.Chance(p) {
+			if i > 0 && l.Deals > 0 {
+				a.weight *= 50
+			}
 			l.activities = append(l.activities, a)
 		}
 	}
@@ -130,7 +139,7 @@ func (l *Workload) End() { l.ended.Store(true) }
 // anew returns a workload that does the same with servers that have forgotten everything.
 func (l *Workload) anew() *Workload {
 	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect,
-		Refusal: l.Refusal, Suffix: l.Suffix, activities: l.activities}
+		Refusal: l.Refusal, Suffix: l.Suffix, Accounts: l.Accounts, Deals: l.Deals, activities: l.activities}
 }
 
 func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
@@ -224,12 +233,22 @@ func (l *Workload) answer(o *Op, reply any, from string) (applied bool) {
 	return applied
 }
 
+// requestsAtEnd is how many one client sends again at the end.
+const requestsAtEnd = 1000
+
 // Again sends every request again, until it is answered. It fails the world if that takes too long.
 func (l *Workload) Again() {
 	s := l.Connect()
-	for _, r := range l.requests {
-		l.mustEnd(r.String(), func() bool { return r.send(l, s, time.Second) })
+	var all sync.WaitGroup
+	for some := range slices.Chunk(l.requests, max(requestsAtEnd, len(l.requests)/16)) {
+		all.Go(func() {
+			s := l.Connect()
+			for _, r := range some {
+				l.mustEnd(r.String(), func() bool { return r.send(l, s, time.Second) })
+			}
+		})
 	}
+	all.Wait()
 	l.keepFleeting(s)
 	if l.World.Failure() == "" {
 		l.History.Complete()

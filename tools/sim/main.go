@@ -34,6 +34,9 @@ func main() {
 	flag.IntVar(&w.faults, "faults", 100, "how many faults strike in a world")
 	flag.StringVar(&w.only, "only", "", "names of faults, separated by commas: no others strike")
 	flag.StringVar(&w.work, "work", "", "what clients do, separated by commas: nothing else but counting")
+	flag.IntVar(&w.accounts, "accounts", 0, "among how many accounts money moves, and how many stocks there are; 0: a few")
+	flag.IntVar(&w.deals, "deals", 0, "how many operations of money, stock and limits each world of a cluster has at least; with -work clients do little else")
+	flag.IntVar(&w.clients, "clients", 0, "how many clients a cluster has; 0: a few")
 	flag.BoolVar(&w.swarm, "swarm", false, "a third of the kinds of faults strike; with fresh seeds in each second world")
 	flag.BoolVar(&o.known, "known", false, "first run the worlds that once failed")
 	flag.DurationVar(&o.length, "for", time.Minute, "begin worlds of fresh seeds until all of them have taken so much CPU time")
@@ -106,7 +109,7 @@ func (o options) fresh(first uint64, i int) world {
 // all runs worlds, as many at a time as there are workers, until there is no next one or one fails. One that fails is made smaller.
 func (r *runner) all(o options, next func(i int) (w world, is bool)) error {
 	var mu sync.Mutex
-	var begun, ended, faults, late int
+	var begun, ended, faults, deals, holds, late int
 	var bad *world
 	var badResult result
 	began, spent := time.Now(), r.spent.Load()
@@ -126,7 +129,7 @@ func (r *runner) all(o options, next func(i int) (w world, is bool)) error {
 			res := r.run(w, false)
 			mu.Lock()
 			ended++
-			faults += res.struck
+			faults, deals, holds = faults+res.struck, deals+res.deals, holds+res.holds
 			switch {
 			case res.verdict == slow:
 				late++
@@ -135,7 +138,7 @@ func (r *runner) all(o options, next func(i int) (w world, is bool)) error {
 				bad, badResult = &w, res
 			}
 			if ended%100 == 0 {
-				fmt.Printf("%d worlds, %d faults, %s\n", ended, faults, took())
+				fmt.Printf("%d worlds, %d faults, %d deals, %d holds, %s\n", ended, faults, deals, holds, took())
 			}
 			mu.Unlock()
 		}
@@ -146,7 +149,8 @@ func (r *runner) all(o options, next func(i int) (w world, is bool)) error {
 	}
 	running.Wait()
 	if bad == nil {
-		fmt.Printf("%d worlds, of which %d are slow, %d faults, %s: each operation counted once\n", ended, late, faults, took())
+		fmt.Printf("%d worlds, of which %d are slow, %d faults, %d deals, %d holds, %s: each operation counted once\n",
+			ended, late, faults, deals, holds, took())
 		return nil
 	}
 	r.report(*bad, badResult)

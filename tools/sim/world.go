@@ -30,11 +30,21 @@ type world struct {
 	only     string
 	work     string
 	swarm    bool
+
+	accounts, deals, clients int // 0: as the simulator's default
 }
 
 // args returns the flags of the test binary, and of this command.
 func (w world) args(prefix string) []string {
 	a := []string{prefix + "scenario", w.scenario, prefix + "seed", strconv.FormatUint(w.seed, 10), prefix + "shards", strconv.Itoa(w.shards), prefix + "faults", strconv.Itoa(w.faults)}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"accounts", w.accounts}, {"deals", w.deals}, {"clients", w.clients}} {
+		if f.n > 0 {
+			a = append(a, prefix+f.name, strconv.Itoa(f.n))
+		}
+	}
 	if w.only != "" {
 		a = append(a, prefix+"only", w.only)
 	}
@@ -100,12 +110,14 @@ type result struct {
 	text    string        // what it printed
 	took    time.Duration // of CPU time
 	struck  int           // how many faults had struck
+	deals   int           // operations of money, stock and limits
+	holds   int           // that were opened
 	work    string
 	kinds   []string
 }
 
 // summary matches the line that a world prints at its end.
-var summary = regexp.MustCompile(`faults=(\d+) .*work=(\S*) kinds=(\S*)`)
+var summary = regexp.MustCompile(`faults=(\d+) .*deals=(\d+) holds=(\d+) work=(\S*) kinds=(\S*)`)
 
 func (r *runner) run(w world, trace bool) result {
 	ctx, cancel := context.WithTimeout(context.Background(), worldLimit)
@@ -139,9 +151,11 @@ func (r *runner) run(w world, trace bool) result {
 func (res result) summed() result {
 	if m := summary.FindStringSubmatch(res.text); m != nil {
 		res.struck, _ = strconv.Atoi(m[1])
-		res.work = m[2]
-		if m[3] != "" {
-			res.kinds = strings.Split(m[3], ",")
+		res.deals, _ = strconv.Atoi(m[2])
+		res.holds, _ = strconv.Atoi(m[3])
+		res.work = m[4]
+		if m[5] != "" {
+			res.kinds = strings.Split(m[5], ",")
 		}
 	}
 	return res
