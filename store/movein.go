@@ -19,8 +19,8 @@ type Incoming struct {
 	p   *partition // whose place it is to take
 	seq uint64     // with which it goes on: A
 
-	// mu guards the rest, and is held while files are read and written. The redo of the adoption takes it with
-	// the partition locked.
+	// mu guards the rest, and is held while files are read. The redo of the adoption takes it with the
+	// partition locked.
 	mu     longlock.Mutex
 	shadow *partition // what has come so far; nil: nothing yet, or it has taken its place
 	group  *redoGroup

@@ -49,7 +49,10 @@ func (u *user) across() {
 	b.moves = append(b.moves, m)
 	b.mu.Unlock()
 	u.keep(m)
-	for life := u.rng.IntN(12); !u.over() && life > 0 && !m.walk(u.Workload, u, u.patience(), life); life /= 2 {
+	for steps := u.rng.IntN(12); !u.over() && steps > 0; steps /= 2 {
+		if m.walk(u.Workload, u, u.patience(), steps) {
+			break
+		}
 		u.rest()
 	}
 }
@@ -59,7 +62,7 @@ func (m *move) send(l *Workload, s Sender, patience time.Duration) bool {
 	return m.walk(l, s, patience, 9)
 }
 
-// walk does one step after the other, as many as the client lives for. It reports whether nothing is left to do.
+// walk does one step after the other, as many as the client lives for. It reports whether all is done.
 func (m *move) walk(l *Workload, s Sender, patience time.Duration, life int) bool {
 	did := func(r request) bool {
 		life--

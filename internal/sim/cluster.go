@@ -25,8 +25,7 @@ type Options struct {
 	Every  time.Duration // mean time between two; of a cluster: in each shard
 	Only   string        // names of faults, separated by commas; "": all
 	Work   string        // what clients do, separated by commas; "": all
-	// Accounts among which money moves, and how many operations of money, stock and limits there are to be at
-	// least; until then more faults strike.
+	// Money moves among so many accounts. Faults strike until clients have sent so many deals.
 	Accounts, Deals int
 	Clients         int          // of a cluster; 0: a few
 	Swarm           bool         // a third of the kinds of faults, and half of the clients' activities, only
@@ -40,8 +39,7 @@ type Result struct {
 	Faults                        int
 	Kinds, Work                   string
 	Answered, AnsweredAgain, Read int
-	// Deals are operations of money, stock and limits, and moves across slots; Holds are those of them that were
-	// opened.
+	// Deals are operations of money, stock and limits, and moves across slots; Holds were opened.
 	Deals, Holds int
 }
 

@@ -35,7 +35,7 @@ type ledger struct {
 	deals []*deal
 	holds []*held
 	moves []*move
-	// tillHolds are those of moves, which nothing else ends.
+	// tillHolds are opened by moves, and nothing else ends them.
 	tillHolds []*held
 	sums      map[string]int64 // by counter: what was added; by throttle: what was let in
 	began     time.Time        // the first throttle

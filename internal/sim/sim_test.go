@@ -152,8 +152,8 @@ func report(r Result, virtual, real time.Duration, stacks []byte) {
 	}
 	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d deals=%d holds=%d work=%s "+
 		"kinds=%s\n%s\n",
-		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Deals, r.Holds, r.Work,
-		r.Kinds, result)
+		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read,
+		r.Deals, r.Holds, r.Work, r.Kinds, result)
 	pprof.StopCPUProfile() // of -test.cpuprofile, which the end of the process would leave empty
 	if result == "ok" {
 		os.Exit(0)

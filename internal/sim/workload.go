@@ -33,8 +33,8 @@ type Workload struct {
 	Suffix string
 	// Accounts are how many a purse has, how many are in slots of their own, and how many stocks there are.
 	Accounts int
-	// Deals is how many operations of money, stock and limits there are to be at least; then clients do
-	// the named activities much more often than they count.
+	// Deals is the least number of operations of money, stock and limits. Unless it is 0 clients do the named
+	// activities much more often than they count.
 	Deals int
 
 	activities []activity

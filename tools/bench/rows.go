@@ -44,8 +44,9 @@ func incrby(pipeline int) load  { return load{server: "redis", workload: "incrby
 func approx(pipeline int) load {
 	return load{workload: "cincrby", pipeline: pipeline, mode: "APPROX"}
 }
-func on(sketch string) load { return load{workload: sketch, pipeline: 16} }
-func hot(l load) load       { l.hot = true; return l }
+func on(workload string) load      { return load{workload: workload, pipeline: 16} }
+func onRedis(workload string) load { return load{server: "redis", workload: workload, pipeline: 16} }
+func hot(l load) load              { l.hot = true; return l }
 func many(n int64) load {
 	l := cincrby(16)
 	l.counters, l.args = n, []string{"--hot-counters", "10000000"}
@@ -107,6 +108,12 @@ var otherRows = []row{
 	{name: "bf.madd-10-1GB", ours: on("bf.madd-10-1GB"), goal: 0.64, atMost: true, slow: true, measure: processor},
 	{name: "bf.cadd", ours: on("bf.cadd"), peer: on("bf.add"), figure: "processor", goal: 1 / 0.6, atMost: true},
 	{name: "cms.cincrby", ours: on("cms.cincrby"), peer: cincrby(16), figure: "processor", goal: 1 / 0.8, atMost: true},
+	{name: "chold", ours: on("chold"), peer: on("cincrby"), figure: "processor", goal: 1.3, atMost: true, measure: holds},
+	{name: "csettle", ours: on("csettle"), peer: on("cincrby"), figure: "processor", goal: 1.3, atMost: true, measure: holds},
+	{name: "holds-lua", ours: on("chold"), peer: onRedis("lua-reserve"), goal: 5, measure: holds},
+	{name: "scale", ours: on("scale"), peer: cincrby(16), figure: "processor", goal: 1.05, atMost: true},
+	{name: "throttle", ours: on("throttle"), peer: cincrby(16), goal: 0.9},
+	{name: "throttle-opid", ours: on("throttle-opid"), peer: cincrby(16), goal: 0.9},
 
 	{name: "counters-10M", ours: many(1e7), peer: many(1e4), goal: 0.7, slow: true},
 	{name: "start-10M", ours: many(1e7), goal: 2, atMost: true, slow: true, measure: startFull},

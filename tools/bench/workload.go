@@ -27,11 +27,17 @@ func loadLua(ctx context.Context, c *redis.Client) (string, error) {
 }
 
 // workloads are all workloads, in the order of the help text.
-var workloads = []workload{
+var workloads = append([]workload{
 	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", words: []string{"CINCRBY", prefix + counter, opid, "1"}},
 	{name: "incrby", what: "plain INCRBY, not idempotent", words: []string{"INCRBY", prefix + counter, "1"}},
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX (two minutes), then INCRBY, in a script", prepare: loadLua,
 		words: []string{"EVALSHA", script, "2", prefix + counter, prefix + "id:" + opid, "1", "120"}},
+
+	{name: "scale", what: "CINCRBY of cents in a table with SCALE 2 (fbfkv)", prepare: decimals,
+		words: []string{"CINCRBY", "scaled:" + counter, opid, "0.01"}},
+	{name: "throttle", what: "CL.THROTTLE that lets all in (fbfkv)", words: []string{"CL.THROTTLE", "rate:" + counter, "1000000", "1000000", "1"}},
+	{name: "throttle-opid", what: "the same with a new opid each (fbfkv)",
+		words: []string{"CL.THROTTLE", "rates:" + counter, "1000000", "1000000", "1", "1", "OPID", opid}},
 
 	// The sketches of the goals.
 	onSketch("bf.add", "BF.ADD", smallFilter, 1, "", false),
@@ -45,6 +51,15 @@ var workloads = []workload{
 	onSketch("cms.cincrby", "CMS.CINCRBY", smallCells, 1, "1", true),
 	onSketch("cms.incrby-10", "CMS.INCRBY", smallCells, 10, "1", false),
 	onSketch("cms.incrby-10-80MB", "CMS.INCRBY", cells("80mb", 2_000_000, 10), 10, "1", false),
+}, holdWorkloads...)
+
+// decimals makes the table of counters with two digits behind the point.
+func decimals(ctx context.Context, c *redis.Client) (string, error) {
+	err := c.Do(ctx, "CTABLE", "CREATE", "scaled", "PREFIX", "scaled:", "SCALE", 2).Err()
+	if err != nil && strings.Contains(err.Error(), "exists") {
+		return "", nil
+	}
+	return "", err
 }
 
 // sketch is one that a workload makes unless it exists.
