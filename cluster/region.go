@@ -64,7 +64,8 @@ func regionsOfData(st *store.Store) (*store.RegionSet, error) {
 	if !ok {
 		return nil, nil
 	}
-	if own, _ := set.Member(set.Self); own.Incarnation == st.Meta().Incarnation && len(set.Members) > 1 {
+	if own, _ := set.Member(set.Self); own.Incarnation == st.Meta().Incarnation && !set.Older &&
+		len(set.Members) > 1 {
 		return nil, errors.New("it is the region " + own.Name + ", and a server cannot become a cluster " +
 			"while it is a region: " +
 			"remove it from the regions, and let the cluster join them with empty directories")

@@ -286,9 +286,9 @@ var regionCommands = []Command{{
 		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost or no longer "+
 			"needed. The heir looks after their counts.",
 			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
-		audited(auditAll, regionSub("leave", 3, "Refuses writes until REGION LEAVE no, or in a "+
-			"cluster until another node leads, so that the other regions can read everything before this "+
-			"one is removed. Returns, as JSON, the sequence of each partition that they must reach.",
+		audited(auditAll, regionSub("leave", 3, "Refuses writes until REGION LEAVE no, so that "+
+			"the other regions can read everything before this one is removed. In a cluster each shard's leader "+
+			"must be told. Returns, as JSON, the sequence of each partition that they must reach.",
 			regionLeave, oneOf("leave", word("YES"), word("NO")))),
 		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and also what they "+
 			"write until they learn of the flush.",

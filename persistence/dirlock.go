@@ -78,8 +78,6 @@ func (db *DB) identifyFile(name string) {
 // no longer what Open found: whatever is written by name then goes elsewhere, and the
 // process must end.
 func (db *DB) CheckIdentity() error {
-	db.identityMu.Lock()
-	defer db.identityMu.Unlock()
 	for name, was := range db.identity {
 		info, err := db.fs.Stat(db.path(name))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -23,7 +23,7 @@ type Meta struct {
 	// ID is of the data: drawn when it began to exist, the same in all its copies.
 	ID [16]byte
 	// Incarnation tells copies apart: it is 0 where the data began to exist, and drawn
-	// anew by each Backup and each Restore, and by Renew. Together with ID it names a directory. A copy
+	// anew by each Backup and each Restore. Together with ID it names a directory. A copy
 	// that was made by other means has its original's.
 	Incarnation uint64
 }
@@ -59,20 +59,6 @@ func (m Meta) copied() Meta {
 		m.Incarnation = drawNumber()
 	}
 	return m
-}
-
-// Renew makes the open directory another incarnation, durably, as if it had been restored.
-func (db *DB) Renew() error {
-	db.identityMu.Lock()
-	defer db.identityMu.Unlock()
-	next := db.Meta().copied()
-	err := disk.WriteFile(db.fs, db.dir, metaName, next.encode())
-	db.identifyFile(metaName)
-	if err != nil {
-		return wrap("write "+metaName, err)
-	}
-	db.meta.Store(&next)
-	return nil
 }
 
 func drawNumber() uint64 {

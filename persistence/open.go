@@ -15,7 +15,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -42,7 +41,6 @@ type DB struct {
 	lock   dirLock
 	// identity is what the directory was when it was opened.
 	identity   identity
-	identityMu longlock.Mutex
 	usage      usage
 	lastBackup atomic.Pointer[time.Time]
 	describe   atomic.Pointer[func() (end func() ([]byte, error))]

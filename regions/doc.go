@@ -175,13 +175,12 @@
 // Status names the tables that differ. An error changes nothing else: the source is read all the same.
 //
 // POSITIONS turns the roles round: a region asks its readers how far they have taken its own logs. The
-// answer has their positions, each with the proof that came with the entries (store.Positions). The Mesh of
-// a single server asks when it starts, and when a request or an answer names an entry that its log has not
-// got. If the log contradicts a position with a valid proof, the directory is an older copy and is fenced
-// (Store.Examine): it gets a new incarnation, which the list of members does not name. A number without a
+// answer has their positions, each with the proof that came with the entries (store.Positions). A Mesh
+// asks when it starts, so each new leader of a shard does, and when a request or an answer names an entry that
+// its log has not got. If the log contradicts a position with a valid proof, the directory is an older copy
+// and is fenced (Store.Examine): its log says so, and in a cluster that of the shard. A number without a
 // proof changes nothing. A fence does not end: the operator removes the region and lets it join again,
-// empty, or removes all others if they are lost. The nodes of a cluster give no proofs and ask nobody: if
-// one is an older copy, the others of its shard know more.
+// empty, or removes all others if they are lost.
 //
 // DIGEST is answered by sums over the keys of a range (store.Digest), without keys that expire before
 // time, unix ms. fine is 0 for one sum for each 16 slots, and 1 for 64 sums for each 16 slots.
@@ -275,7 +274,7 @@
 //   - One member decides (Node.plan; TestJoin), and all learn the newest list (peer.learn, Node.learn;
 //     TestGossip, TestTwoJoin).
 //   - A removed member learns that it was removed (session, Node.learn; TestRemoved). Clients may not write
-//     to a region that nobody reads (Store.noteUnread; TestUnread).
+//     to a region that nobody reads (Store.noteOwn; TestUnread).
 //   - A number is never given again (Admission.admit; TestNumbers), and no server takes the place of
 //     another (Admission.admit, Node.Join; TestAdmit).
 //   - A region that is to leave is heard up to its last write (Store.Leave; TestLeave, TestRegionLeaves).

@@ -46,7 +46,7 @@ func TestWentBack(t *testing.T) {
 	all[1].node.Mesh().Resume(0)
 	eventually(t, "the other one is refused", func() bool {
 		p := all[1].node.Status().Peers
-		return len(p) == 1 && p[0].Failing && strings.Contains(p[0].LastError, "incarnation")
+		return len(p) == 1 && p[0].Failing && strings.Contains(p[0].LastError, "r0 has gone back in time")
 	})
 }
 

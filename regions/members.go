@@ -223,7 +223,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 	}
 	next = set
 	next.Members = slices.Clone(set.Members)
-	if here := n.opts.identity().Incarnation; own.Incarnation != here {
+	if here := n.opts.identity().Incarnation; own.Incarnation != here || n.Store.Older() {
 		if lost == nil || arbiter(&set, append(slices.Clone(lost), own.Name)...).Name != "" {
 			return set, next, memberError("%v", store.ErrRestored)
 		}

@@ -173,9 +173,7 @@ func Start(o Options) (*Mesh, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	m.wg.Go(m.audit)
-	if m.opts.Cluster == nil {
-		m.wg.Go(m.examine)
-	}
+	m.wg.Go(m.examine)
 	return m, nil
 }
 

@@ -75,7 +75,7 @@ func (n *Node) sayUnread() {
 	case !ok:
 	case set.Removed:
 		n.opts.Logger.Error(store.ErrRemoved.Error(), "region", own.Name)
-	case own.Incarnation != n.opts.identity().Incarnation:
+	case own.Incarnation != n.opts.identity().Incarnation || n.Store.Older():
 		n.opts.Logger.Error(store.ErrRestored.Error(), "region", own.Name)
 	}
 }

@@ -237,7 +237,7 @@ func (n *Node) Status() NodeStatus {
 	s.Member, s.Name = true, own.Name
 	s.Number, s.Address = own.Region, own.Address
 	s.Group, s.Version = set.Group, set.Version
-	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation
+	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation || n.Store.Older()
 	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
 	s.Operations = Operations(n.Store.RegionIDs())
 	if s.Removed = set.Removed; s.Removed {

@@ -213,8 +213,12 @@ type logEnd struct{ seq, print uint64 }
 // noteSection notes the size and the end of the section at hand, which is logged now.
 func (p *machine) noteSection() {
 	p.logBytes += uint64(len(p.draft.section))
+	p.noteEnd(p.draft.section)
+}
+
+func (p *machine) noteEnd(section []byte) {
 	if p.regions != nil {
-		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
+		p.end = logEnd{p.seq, fingerprint(section)}
 	}
 }
 

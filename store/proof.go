@@ -26,7 +26,8 @@ import (
 //	                       ◄───────────────── your positions?
 //	900, and the proof     ─────────────────► it made that proof, and has no entry 900: ErrRestored
 //
-// A replica gives out no proofs: others of its shard know more than it does.
+// All replicas of a shard have the same key, and give out proofs. The leader has the doubts, as the others may
+// know less than others have read, and logs that the shard is an older copy.
 
 // MaxAhead bounds how far a number that comes from outside may be ahead of the highest known here.
 const MaxAhead = 1 << 40
@@ -38,31 +39,30 @@ var ErrAhead = fmt.Errorf("%w: an entry that this region has not got", ErrStream
 // errWentBack: what this directory has told is not what it has.
 var errWentBack = errors.New("the directory is an older copy")
 
-// checkAhead refuses a sequence of this region's log that the log has not reached. Another replica may have.
+// checkAhead refuses a sequence of this region's log that the log has not reached.
 func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 	switch {
 	case seq <= last:
 		return nil
 	case EntriesBetween(last, seq) > MaxAhead:
 		return streamError("region %d names entry %d of this one, of which the last one is %d", by, seq, last)
-	case s.replica != nil:
+	case !s.Leads() || s.unread.Load() != nil: // another replica may have it, or this one knows what it is
 		return nil
 	}
 	return fmt.Errorf("%w: region %d names entry %d, and the last one is %d", ErrAhead, by, seq, last)
 }
 
-// proofKey is the key of a directory's proofs. Copies of the directory have the same one.
+// proofKey is the key of proofs: of a directory and its copies, or of all nodes of a cluster.
 func (s *Store) proofKey() []byte {
-	meta := s.db.Meta()
-	k := hmac.New(sha256.New, meta.Seed[:])
+	seed := s.Seed()
+	k := hmac.New(sha256.New, seed[:])
 	k.Write([]byte("positions that regions are told"))
-	k.Write(meta.ID[:])
 	return k.Sum(nil)
 }
 
 // prove returns the proof of a position in the own log.
 func (s *Store) prove(of RegionSource, incarnation uint64, end logEnd) (p Proof) {
-	if s.replica != nil || end.seq == 0 {
+	if end.seq == 0 {
 		return p
 	}
 	b := of.appendTo(make([]byte, 0, 32))
@@ -118,7 +118,7 @@ func (p *partition) provedBy(region part.Region, all []Position) []Position {
 // it any more, clients' writes are refused (ErrRestored), also after a start, and Examine says why.
 // It passes over positions without a proof.
 func (s *Store) Examine(by part.Region, all []Position) error {
-	if s.replica != nil {
+	if !s.Leads() {
 		return nil
 	}
 	older := make(map[uint16][]Position)

@@ -56,8 +56,8 @@ type peer struct {
 func (s *Store) holdForRegions(set *RegionSet) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
-	s.heldFor.Store(set.Version + 1)
-	s.noteUnread(set)
+	s.heldFor.Store(set.mark())
+	s.noteOwn(set)
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
 		case m == nil || m.Gone || m.Region == set.Self:
@@ -160,6 +160,9 @@ func (q *Pull) checkPeer(p *partition) error {
 		return streamError("region %d was removed", q.By)
 	case q.Incarnation != p.logIncarnation():
 		return streamError("incarnation %x, and not %x", p.logIncarnation(), q.Incarnation)
+	case g.Older:
+		return streamError("%s has gone back in time: its directory is an older copy; remove that region, and "+
+			"let it join with an empty directory", g.name(g.Self))
 	}
 	return nil
 }

@@ -101,9 +101,11 @@ type RegionSet struct {
 	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
-	// Leaving: this region will be removed, and refuses what clients write (Store.Leave). It is of the own
-	// region, and not of a cluster: what other regions tell of theirs does not count.
+	// Leaving: this region will be removed, and refuses what clients write (Store.Leave). Older: what it has
+	// told is not what it has (proof.go). Both are of the own region, and of a cluster's of one shard: a
+	// store logs them itself, and what others tell does not count.
 	Leaving bool `json:",omitempty"`
+	Older   bool `json:",omitempty"`
 	// Removed: the version is that by which the others removed this region; Members are as before.
 	// It is for ever.
 	Removed bool `json:",omitempty"`
@@ -190,6 +192,16 @@ func (s *RegionSet) Member(r part.Region) (RegionMember, bool) {
 		return *m, true
 	}
 	return RegionMember{}, false
+}
+
+// mark tells two states of a store's members apart. It is not 0.
+func (s *RegionSet) mark() uint64 {
+	return (s.Version+1)<<2 | uint64(bit(s.Leaving))<<1 | uint64(bit(s.Older))
+}
+
+// hasOthers reports whether there are living members beside the own region.
+func (s *RegionSet) hasOthers() bool {
+	return slices.ContainsFunc(s.Members, func(m RegionMember) bool { return !m.Gone && m.Region != s.Self })
 }
 
 // alone reports whether there are no other regions: then no other region knows any key.

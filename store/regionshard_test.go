@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type shardReplica struct {
 	*Store
 	l    *proposals
 	seen int // records of the leader's that it has
+	time *fakeClock
 }
 
 // shardWorld is a region of two replicas, 0, and one that is a single server, 1.
@@ -48,7 +50,7 @@ func newShardWorld(t *testing.T, has ...uint16) *shardWorld {
 			o.LogFileSize = 4 << 10
 			o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
 		})
-		w.r[i] = &shardReplica{Store: s, l: l}
+		w.r[i] = &shardReplica{Store: s, l: l, time: clock}
 	}
 	w.set = RegionSet{Group: 77, Version: 3, Members: []RegionMember{
 		{Region: 0, Name: "cluster", Partitions: shardParts, Incarnation: shardHome},
@@ -405,6 +407,121 @@ func TestShardGivesUp(t *testing.T) {
 		}
 		if kept := w.logs(r.Store); kept[0] == 1 {
 			t.Errorf("replica %d has given up nothing: %v", i, kept)
+		}
+	}
+}
+
+// TestShardLeaves: every replica that leads refuses writes once one of them was told that the region leaves,
+// also when another member tells of its own, until one is told that it stays. Who leads anew says anew where
+// the logs end.
+func TestShardLeaves(t *testing.T) {
+	w := newShardWorld(t, allOfShard...)
+	writes := 0
+	check := func(at int, leaves bool) {
+		t.Helper()
+		writes++
+		op := cincr(w.r[at].Store, "k", fmt.Sprint(writes), 1)
+		if errors.Is(op.Err, ErrLeaving) != leaves || op.Err != nil != leaves || w.r[at].Leaving() != leaves {
+			t.Errorf("write %d at replica %d: %v", writes, at, op.Err)
+		}
+	}
+	leave := func(at int, yes bool) {
+		t.Helper()
+		ends, err := w.r[at].Leave(yes)
+		must(t, err)
+		for p := range ends {
+			if last := w.r[at].LastOf(uint16(p)); ends[p] != last {
+				t.Errorf("partition %d ends at %d, and says %d", p, last, ends[p])
+			}
+		}
+	}
+	leave(0, true)
+	check(0, true)
+	w.follow(0, 1)
+	w.elect(0, 1)
+	check(1, true)
+	set := w.set
+	set.Version++
+	must(t, w.r[1].KeepRegions(set, allOfShard))
+	check(1, true)
+	leave(1, true)
+	w.follow(1, 0)
+	w.elect(1, 0)
+	leave(0, true)
+	check(0, true)
+	leave(0, false)
+	check(0, false)
+	w.follow(0, 1)
+	w.elect(0, 1)
+	check(1, false)
+}
+
+// TestShardForgetsWhatWasTakenBack: what a leader says of its region and nobody commits, it does not say when
+// it leads anew.
+func TestShardForgetsWhatWasTakenBack(t *testing.T) {
+	w := newShardWorld(t, allOfShard...)
+	s, first := w.r[0], make(map[uint16]uint64)
+	for _, p := range allOfShard {
+		first[p] = s.LastOf(p) + 1
+	}
+	s.l.holdBack()
+	done := make(chan error)
+	go func() { _, err := s.Leave(true); done <- err }()
+	for !s.Leaving() || s.LastOf(3) < first[3] {
+		time.Sleep(time.Millisecond)
+	}
+	s.StopLeading(func() {})
+	s.GiveUp()
+	s.l.cut()
+	if err := <-done; err == nil {
+		t.Error("it leaves")
+	}
+	must(t, s.TakeBack(first))
+	must(t, s.Lead())
+	if op := cincr(s.Store, "k", "a", 1); op.Err != nil || s.Leaving() {
+		t.Errorf("a write: %v", op.Err)
+	}
+}
+
+// TestShardWentBack: a leader of a shard that has lost what it has told sees it by what others have read,
+// also if it has as many entries by now. The shard is fenced for good, and others do not read it.
+func TestShardWentBack(t *testing.T) {
+	for _, more := range []int{0, 9} {
+		w := newShardWorld(t, allOfShard...)
+		keys := keysIn(w.r[0].Store)
+		for range 3 {
+			must(t, do(w.r[0].Store, Op{Kind: IncrBy, Key: []byte(keys[2]), Delta: 1}).Err)
+		}
+		if n := w.toOther(0); n == 0 {
+			t.Fatal("nothing was told")
+		}
+		b, err := w.other.Positions(0, 77, w.other.Meta().Incarnation)
+		must(t, err)
+		known, err := DecodePositions(b)
+		must(t, err)
+		must(t, w.r[0].Examine(1, known))
+		back := w.r[1] // which has not followed: all others were put back to what it has
+		must(t, back.Examine(1, known))
+		w.r[0].StopLeading(func() {})
+		must(t, back.Lead())
+		back.time.step(time.Second)
+		for range more {
+			must(t, do(back.Store, Op{Kind: IncrBy, Key: []byte(keys[2]), Delta: 1}).Err)
+		}
+		if err := back.Examine(1, known); !errors.Is(err, errWentBack) {
+			t.Fatalf("with %d more it goes on: %v", more, err)
+		}
+		for range 2 {
+			op := do(back.Store, Op{Kind: IncrBy, Key: []byte(keys[1]), Delta: 1})
+			if !errors.Is(op.Err, ErrRestored) || !back.Older() {
+				t.Errorf("a write: %v", op.Err)
+			}
+			_, err := back.Pull(Pull{By: 1, Group: 77, Incarnation: shardHome, Partition: 0, Last: 4095})
+			if !errors.Is(err, ErrStream) {
+				t.Errorf("it is read: %v", err)
+			}
+			back.StopLeading(func() {})
+			must(t, back.Lead())
 		}
 	}
 }

@@ -1,53 +1,44 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/fbfkv/fbfkv/internal/longlock"
 )
 
 // Queries of clients about regions: which region has counted how much.
 
-// noteUnread refuses what clients write if no other region reads this one.
-func (s *Store) noteUnread(set *RegionSet) {
+// noteOwn heeds what the members say of this store: nobody reads it, or it leaves.
+func (s *Store) noteOwn(set *RegionSet) {
 	known := s.opts.RegionIncarnation
 	if s.replica == nil {
 		known = s.Meta().Incarnation
 	}
+	s.leaving.on.Store(set.Leaving)
 	switch {
 	case set.Removed:
 		s.unread.Store(&ErrRemoved)
-	case set.member(set.Self).Incarnation != known:
+	case set.Older || set.member(set.Self).Incarnation != known:
 		s.unread.Store(&ErrRestored)
 	default:
 		s.unread.Store(nil)
 	}
 }
 
-// fence makes the directory one that was restored: another incarnation, whose log nobody reads, now
-// and after a start. found is the evidence (proof.go).
+// fence makes the store one that others do not read, now and after a start: a server, or all
+// replicas of a shard. found is the evidence (proof.go).
 func (s *Store) fence(found error) error {
-	s.fencing.Lock()
-	defer s.fencing.Unlock()
-	if s.unread.Load() != nil { // others do not read it already
-		return found
+	if s.replica == nil {
+		s.unread.Store(&ErrRestored) // at once
 	}
-	s.unread.Store(&ErrRestored) // at once
-	err := s.db.Renew()
-	if err == nil {
-		err = s.jump(s.partitions)
-	}
-	if err != nil {
+	err := s.say(func(set *RegionSet) { set.Older = true })
+	switch {
+	case err == nil:
+		s.log.Error(ErrRestored.Error(), "found", found)
+	case s.replica == nil:
 		s.freeze(fmt.Errorf("%w: %w", found, err))
-		return found
 	}
-	p := s.partitions[0] // whose lock is held when members change
-	p.lock()
-	s.noteUnread(&p.regions.RegionSet)
-	p.mu.Unlock()
-	s.log.Error(ErrRestored.Error(), "found", found)
-	return found
+	return errors.Join(found, err)
 }
 
 // clientsRefused returns why clients may write nothing, since no other region would hear of it; nil
@@ -64,38 +55,39 @@ func (s *Store) clientsRefused() error {
 
 // leaving says that this region will be removed once the others have all its changes.
 type leaving struct {
-	on     atomic.Bool
-	mu     longlock.Mutex // of the rest, and held while that is logged
-	logged bool           // on, as the log has it: false in a replica
-	ends   []uint64
+	on   atomic.Bool              // as it is logged, or is being logged
+	ends atomic.Pointer[[]uint64] // of the logs when it began; nil: before this process, or this lead
 }
 
-// Leave refuses what clients write, until Leave(false), or in a shard of a cluster another lead or the end
-// of the process. It returns the last sequence that each partition had when that began, or the process
-// did: who has taken them has all that clients have done. Errors: as SetRegions.
+// Leave refuses what clients write, until Leave(false). It returns the last sequence that each partition had
+// when that began, or the process or the lead did: who has taken them has all that clients have done.
+// Errors: as SetRegions.
 func (s *Store) Leave(yes bool) (ends []uint64, err error) {
 	l := &s.leaving
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	begins := yes && !l.on.Swap(true)
-	if set, ok := s.Regions(); ok && s.replica == nil && l.logged != yes {
+	err = s.say(func(set *RegionSet) {
+		if yes && !set.Leaving {
+			l.ends.Store(nil)
+		}
 		set.Leaving = yes
-		if err := s.setRegions(set, s.partitions); err != nil {
-			l.on.Store(l.logged)
-			return nil, err
-		}
-		l.logged = yes
+	})
+	if err != nil || !yes {
+		return nil, err
 	}
-	if l.on.Store(yes); !yes {
-		return nil, nil
+	if known := l.ends.Load(); known != nil {
+		return *known, nil
 	}
-	if begins || l.ends == nil {
-		l.ends = make([]uint64, len(s.partitions))
-		for i := range l.ends { // whoever locks a partition behind this refuses (execution.take)
-			l.ends[i] = s.LastOf(uint16(i))
-		}
+	ends = make([]uint64, len(s.partitions))
+	for i := range ends { // whoever locks a partition behind this refuses (execution.take)
+		ends[i] = s.LastOf(uint16(i))
 	}
-	return l.ends, nil
+	l.ends.Store(&ends)
+	return ends, nil
+}
+
+// Older reports whether this store knows that its directory is an older copy (Examine).
+func (s *Store) Older() bool {
+	set, _ := s.Regions()
+	return set.Older
 }
 
 // Leaving reports whether Leave refuses writes.

@@ -227,23 +227,6 @@ func TestLeavingOutlivesRestarts(t *testing.T) {
 	must(t, s.Close())
 }
 
-// TestLeaveEndsWithLead: a leader that leads anew has to be told again, for another one may have
-// let clients write meanwhile.
-func TestLeaveEndsWithLead(t *testing.T) {
-	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
-	must(t, s.Lead())
-	_, err := s.Leave(true)
-	must(t, err)
-	if op := cincr(s, "k", "a", 1); !errors.Is(op.Err, ErrLeaving) {
-		t.Errorf("a write: %v", op.Err)
-	}
-	s.StopLeading(func() {})
-	must(t, s.Lead())
-	if op := cincr(s, "k", "a", 1); op.Err != nil || s.Leaving() {
-		t.Errorf("a write behind that: %v", op.Err)
-	}
-}
-
 // TestTableRegions: nothing of a table's keys is told if its option says so, nor does it cost them
 // parts; and what others were not told once they cannot be told later.
 func TestTableRegions(t *testing.T) {

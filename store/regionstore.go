@@ -28,13 +28,35 @@ func (s *Store) Regions() (set RegionSet, ok bool) {
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. Its partitions keep what they have taken of regions
 // that stay. If the era is a later one, everything is deleted with it.
-func (s *Store) SetRegions(set RegionSet) error {
-	s.leaving.mu.Lock()
-	defer s.leaving.mu.Unlock()
-	set.Leaving = s.leaving.logged
-	return s.setRegions(set, s.partitions)
+func (s *Store) SetRegions(set RegionSet) error { return s.followRegions(set, s.partitions) }
+
+// followRegions is setRegions, but for what the store alone says of itself.
+func (s *Store) followRegions(set RegionSet, ps []*partition) error {
+	s.saying.Lock()
+	defer s.saying.Unlock()
+	was, _ := s.Regions()
+	set.Leaving, set.Older = was.Leaving, was.Older && set.hasOthers()
+	return s.setRegions(set, ps)
 }
 
+// say changes what the store says of itself, in all partitions that it has.
+func (s *Store) say(change func(set *RegionSet)) error {
+	s.saying.Lock()
+	defer s.saying.Unlock()
+	set, ok := s.Regions()
+	if !ok {
+		return ErrNoRegions
+	}
+	was := set.mark()
+	if change(&set); set.mark() == was {
+		return nil
+	}
+	return s.setRegions(set, slices.DeleteFunc(slices.Clone(s.partitions),
+		func(p *partition) bool { return !p.isMember() }))
+}
+
+// setRegions logs members, and that a store is an older copy with a jump: what it does from then on must not
+// count as what others have seen of it.
 func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	if err := set.Valid(); err != nil {
 		return err
@@ -54,7 +76,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	x := s.internal(ps...)
 	x.flushes = flushes
 	x.lock()
-	err := s.refusal(ps...)
+	err, older := s.refusal(ps...), false
 	for _, p := range ps {
 		switch g := p.regions; {
 		case p.gone || p.handed > 0:
@@ -71,9 +93,10 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 		if err != nil {
 			break
 		}
+		older = set.Older && p.regions != nil && !p.regions.Older
 	}
 	if err == nil {
-		x.room, err = s.reserve(int64(len(ps) * (2*entryRoom + len(encoded))))
+		x.room, err = s.reserve(int64(len(ps) * (3*entryRoom + len(encoded))))
 	}
 	if err != nil {
 		x.unlock()
@@ -85,6 +108,9 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 			x.flush(&p.machine, false)
 		}
 		x.log(&p.machine, &entry{kind: entryRegions, id: encoded})
+		if older {
+			x.logJump(&p.machine)
+		}
 	}
 	s.member.Store(true)
 	s.holdForRegions(&set)
@@ -244,8 +270,7 @@ func (s *Store) KeepRegions(set RegionSet, partitions []uint16) error {
 	if len(lack) == 0 {
 		return nil
 	}
-	set.Leaving = false // of the region that told the set
-	return s.setRegions(set, lack)
+	return s.followRegions(set, lack)
 }
 
 // isMember reports whether the partition knows of regions: a replica has some that are another shard's.

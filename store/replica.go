@@ -188,13 +188,14 @@ func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, s
 		s.log.Error("a key has become unreadable on this node", "partition", p.id, "unreadable",
 			p.listUnreadable())
 	}
+	p.noteEnd(content)
 	if said != nil {
 		said()
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
 	g.settles = p.movedRows != nil
-	if r := p.regions; r != nil && r.Version+1 != s.heldFor.Load() {
+	if r := p.regions; r != nil && r.mark() != s.heldFor.Load() {
 		set := r.RegionSet
 		s.replica.news = &set
 	}
@@ -223,6 +224,7 @@ func (s *Store) Lead() error {
 		s.startClock(p)
 	}
 	x.wall, x.running = s.look()
+	s.leaving.ends.Store(nil)
 	for _, p := range s.partitions {
 		if fresh {
 			x.log(&p.machine, &entry{kind: entryCatalog, id: newCatalog().encode()})
@@ -233,10 +235,12 @@ func (s *Store) Lead() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			x.logJump(&p.machine)
 		}
+		if p.regions != nil { // what this node said when it led before may have been taken back
+			s.noteOwn(&p.regions.RegionSet)
+		}
 		p.committed.resume()
 		p.setFrozen(true)
 	}
-	s.leaving.on.Store(false) // another leader may have let clients write
 	s.replica.ready.Store(true)
 	s.replica.leads.Store(true)
 	x.apply()

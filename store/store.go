@@ -188,7 +188,7 @@ type Store struct {
 	diskFull atomic.Bool
 	noSpace  atomic.Int64          // when it was last logged that the op log found none, unix s
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
-	fencing  longlock.Mutex        // fence
+	saying   longlock.Mutex        // held while the store logs what it says of itself as a region
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
 	leaving  leaving
 	behind   atomic.Bool  // background work is so late that writes must wait
@@ -201,7 +201,7 @@ type Store struct {
 
 	member atomic.Bool // of regions
 	peers  peers       // other regions that read the op log
-	// heldFor is the version of the regions for which the log is held, and one; 0: it is not.
+	// heldFor is the mark of the regions for which the log is held; 0: it is not.
 	heldFor atomic.Uint64
 	takers  sync.Pool // *taker
 	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
@@ -242,8 +242,6 @@ func Open(o Options) (*Store, error) {
 	s.oplog.EndRecovery()
 	if set, ok := s.Regions(); ok {
 		s.holdForRegions(&set)
-		s.leaving.logged = set.Leaving
-		s.leaving.on.Store(set.Leaving)
 	}
 	s.recovery.Took = time.Since(began)
 	s.start()

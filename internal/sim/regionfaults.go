@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/regions"
 )
 
@@ -28,7 +29,7 @@ func (s *regionsWorld) faults() []Fault {
 		{"verify", 1, func(w *World, m *Machine) { w.Go(func() { _ = s.operator().verify(s.of(m)) }) }},
 		{"remove", 1,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
-		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, true) }) }},
+		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, true) }) }},
 		{"leave", 1, func(_ *World, m *Machine) { s.change(m, s.leave) }},
 		{"hand-over", 6 * clustered, func(w *World, m *Machine) {
 			s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) })
@@ -43,9 +44,9 @@ func (s *regionsWorld) faults() []Fault {
 		{"remove-at-once", 0,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
 		{"lose-at-once", 0,
-			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, true, false) }) }},
+			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, false) }) }},
 		// "Repeated positions":
-		{"put-back", 0, func(_ *World, m *Machine) { s.change(m, s.putBack) }},
+		{"put-back", 1, func(_ *World, m *Machine) { s.putBack(s.of(m)) }},
 		// "Clocks ahead":
 		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
 		// "Drained twins": from now on clients send an operation to two regions.
@@ -126,17 +127,27 @@ func (s *regionsWorld) pause(r *region) {
 
 // change lets an operator change who is a region, one change at a time, and as often as there are numbers.
 func (s *regionsWorld) change(m *Machine, do func(r *region)) {
-	r := s.of(m)
+	if r := s.of(m); s.mayChange() {
+		s.w.Go(func() {
+			defer s.changes.Store(false)
+			do(r)
+		})
+	}
+}
+
+// mayChange reports whether the regions may change now, and keeps others from it, until changes is false.
+func (s *regionsWorld) mayChange() bool {
 	s.mu.Lock()
 	made := s.made
 	s.mu.Unlock()
-	if made >= maxRegions || s.changes.Swap(true) {
-		return
-	}
-	s.w.Go(func() {
-		defer s.changes.Store(false)
-		do(r)
-	})
+	return made < maxRegions && !s.changes.Swap(true)
+}
+
+// forget lets no client choose a region any more.
+func (s *regionsWorld) forget(r *region) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })
 }
 
 // remove removes a region, and lets another server be the next one. If it is lost, so is what it
@@ -145,10 +156,6 @@ func (s *regionsWorld) change(m *Machine, do func(r *region)) {
 func (s *regionsWorld) remove(r *region, lost, waits bool) {
 	o, drained := s.operator(), false
 	if lost {
-		// "Lost in the middle" of docs/design/regions.md
-		if s.tellsState(r) {
-			return
-		}
 		r.lose()
 	} else if drained = o.drain(r); s.w.Failure() != "" {
 		return
@@ -174,8 +181,8 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 		s.history.Lost()
 	}
 	clear(s.drainers)
-	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })
 	s.mu.Unlock()
+	s.forget(r)
 	if s.w.Chance(0.5) { // else it goes on, and nobody reads it
 		r.lose()
 	}
@@ -188,6 +195,14 @@ func (s *regionsWorld) remove(r *region, lost, waits bool) {
 	}
 }
 
+// loseOne removes a region that is lost, unless another one may have a part of its state: see "Lost in the
+// middle" in docs/design/regions.md.
+func (s *regionsWorld) loseOne(r *region, waits bool) {
+	if !s.tellsState(r) {
+		s.remove(r, true, waits)
+	}
+}
+
 // lose ends all servers of a region for ever.
 func (r *region) lose() {
 	for _, m := range r.machines {
@@ -196,18 +211,55 @@ func (r *region) lose() {
 	}
 }
 
-// putBack starts a region again from an older copy of its directory, which the others are to
-// refuse. It is removed then.
+// putBack starts a region again from older copies of all its directories, of which at least one other region
+// knows more. It can reach the others, so it must refuse writes before it has acknowledged any. Then it is
+// removed.
 func (s *regionsWorld) putBack(r *region) {
-	m := r.machines[0]
-	was := m.Disk.Copy(100, s.w)
-	time.Sleep(s.w.Mean(2 * time.Second))
-	m.Off(true)
-	m.PowerOff(m.Life(), 0)
-	m.Disk.PutBack(was)
-	m.Off(false)
-	m.Start()
-	time.Sleep(s.w.Mean(2 * time.Second))
+	if !s.mayChange() {
+		return
+	}
+	defer s.changes.Store(false)
+	if s.soothe(); s.w.Failure() != "" {
+		return
+	}
+	was, others := make([]*crashtest.Disk, len(r.machines)), s.but(r)
+	for i, m := range r.machines {
+		was[i] = m.Disk.Copy(100, s.w)
+	}
+	s.cut(r, others[:1], s.w.Mean(2*time.Second)) // this one may know less than the next one
+	c, mark := s.connect(), s.history.New(fmt.Sprint("mark-", r, "-", s.w.Now()), "x")
+	s.await(time.Minute, fmt.Sprint(others[1], " has read ", r), func() error {
+		if _, ok := c.count(mark, r, time.Second); !ok || c.read(mark.Key, others[1]) != 1 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	time.Sleep(s.w.Mean(time.Second))
+	s.forget(r)
+	r.rest()
+	r.lose()
+	if s.w.Soothe(); s.w.Failure() != "" {
+		return
+	}
+	time.Sleep(underWay) // no client waits for it any more
+	for i, m := range r.machines {
+		s.w.Say("the directory of machine %d goes back in time", m.Index())
+		m.Disk.PutBack(was[i])
+		m.Off(false)
+		m.Start()
+	}
+	s.await(time.Minute, fmt.Sprint(r, " sees that it has older copies"), func() error {
+		reply, ok, _ := c.do(r, mark.Key, time.Second, "CINCRBY", mark.Key, "y", "1")
+		if ok {
+			s.w.Fail("%s went back in time, and acknowledges %v", r, reply)
+		}
+		for _, m := range r.machines {
+			if st, err := s.operator().status(m); err == nil && st.Restored {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
 	s.remove(r, true, true)
 }
 

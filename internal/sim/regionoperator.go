@@ -231,11 +231,10 @@ func (o regionOperator) well(at *region) error {
 	return err
 }
 
-// drain lets a region refuse writes until the others have all that it has done, and reports whether that
-// stays so.
+// drain lets a region refuse writes until the others have all that it has done, and reports whether they have.
 func (o regionOperator) drain(r *region) (drained bool) {
 	told := make(map[*Machine]map[uint16]uint64)
-	done := o.insist(fmt.Sprint("the others have all of ", r), func() error {
+	return o.insist(fmt.Sprint("the others have all of ", r), func() error {
 		all, err := o.readers(r)
 		if err != nil {
 			return err
@@ -264,8 +263,6 @@ func (o regionOperator) drain(r *region) (drained bool) {
 		}
 		return nil
 	})
-	// "Leaving" of docs/design/regions.md: another leader of a shard does not know
-	return done && r.cluster == nil
 }
 
 // behind returns an error unless a region has taken another one's log up to some sequences.
