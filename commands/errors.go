@@ -94,6 +94,7 @@ var storeErrors = []struct {
 	{store.ErrPartlyHeard, "TRYAGAIN "},
 	{store.ErrNotCaughtUp, "TRYAGAIN "},
 	{store.ErrRescaling, "TRYAGAIN "},
+	{store.ErrAsking, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},

@@ -64,17 +64,23 @@ func (m *Mesh) doubt(err error) {
 	}
 }
 
-// examine asks the other regions until the Mesh is closed.
+// examine asks the other regions until the Mesh is closed. While the store waits for that, they are asked
+// without a pause.
 func (m *Mesh) examine() {
 	asked := make(map[part.Region]bool)
 	for sure := m.opts.sure; ; sure = false {
+		pause, retry := m.opts.doubtPeriod, m.opts.LastRetry
+		if m.asking != nil && m.asking == m.opts.Store.Asking() {
+			pause, retry = 0, m.opts.FirstRetry
+		}
 		var again <-chan time.Time
-		pause := time.Duration(0)
-		if !sure {
-			pause = m.opts.doubtPeriod
-			if !m.examineAll(asked) {
-				again = time.After(m.opts.LastRetry)
-			}
+		switch {
+		case sure:
+			pause = 0
+		case m.examineAll(asked):
+			m.opts.Store.Asked(m.asking)
+		default:
+			again = time.After(retry)
 		}
 		next := time.After(pause)
 		select {

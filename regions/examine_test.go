@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -48,6 +49,50 @@ func TestWentBack(t *testing.T) {
 		p := all[1].node.Status().Peers
 		return len(p) == 1 && p[0].Failing && strings.Contains(p[0].LastError, "r0 has gone back in time")
 	})
+}
+
+// TestAsksFirst: a region that starts writes nothing, for clients or of others, until all others were asked;
+// if it is an older copy, it never does. Two that start at once do not wait for each other.
+func TestAsksFirst(t *testing.T) {
+	all := joined(t, 2, 2)
+	count(t, "w", all...)
+	well(t, all...)
+	old := vfs.NewMem()
+	for _, r := range all {
+		at := r.server.address()
+		r.listen, r.ask = func() (net.Listener, error) { return net.Listen("tcp", at) }, time.Hour
+		r.close()
+	}
+	if ok, err := vfs.Clone(all[0].fs, old, "data", "data"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	write := func(r *region, id string) chan error {
+		done := make(chan error, 1)
+		go func() { done <- r.once("k", id, 1).Err }()
+		return done
+	}
+	all[0].open()
+	all[0].openNode(func(o *Options) { o.sure = false })
+	first := write(all[0], "a")
+	select {
+	case err := <-first:
+		t.Fatal("it writes before the other one has answered:", err)
+	default:
+	}
+	all[1].open()
+	all[1].openNode(func(o *Options) { o.sure = false })
+	must(t, <-write(all[1], "b"))
+	must(t, <-first)
+	count(t, "x", all...)
+	well(t, all...)
+	all[0].close()
+	all[0].fs = old
+	all[0].open()
+	wrote := write(all[0], "c")
+	all[0].openNode(func(o *Options) { o.sure = false })
+	if err := <-wrote; !errors.Is(err, store.ErrRestored) {
+		t.Errorf("an older copy writes: %v", err)
+	}
 }
 
 // TestNumberIsNoEvidence: a request that names an entry which the region has not got makes it ask

@@ -48,6 +48,7 @@ type region struct {
 	skew       atomic.Int64 // ms
 	logFile    int64
 	backlog    int64
+	ask        time.Duration
 	password   string
 	listen     func() (net.Listener, error)
 
@@ -83,7 +84,7 @@ func (r *region) open() {
 	s, err := store.Open(store.Options{
 		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1,
 		MinFreeDisk: -1,
-		LogFileSize: r.logFile, RegionBacklog: r.backlog, Clock: r.clock, Fatal: func(err error) {
+		LogFileSize: r.logFile, RegionBacklog: r.backlog, RegionAsk: r.ask, Clock: r.clock, Fatal: func(err error) {
 			r.t.Error(err)
 		},
 	})

@@ -150,6 +150,7 @@ type Mesh struct {
 	acquainted acquainted
 	digests    digests
 	doubts     chan error     // has room for one: the reason to ask the other regions for their positions
+	asking     *store.Asking  // nil: the store was not asking when this began
 	wg         sync.WaitGroup // audit, examine, and calls of look and of grow
 }
 
@@ -167,7 +168,7 @@ func Start(o Options) (*Mesh, error) {
 	}
 	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer),
 		digests: digests{of: make(map[part.Region]*digested)}, doubts: make(chan error, 1)}
-	m.opts.doubt = m.doubt
+	m.opts.doubt, m.asking = m.doubt, o.Store.Asking()
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := m.SetPeers(o.Peers); err != nil {
 		return nil, errors.Join(err, m.Close())

@@ -61,12 +61,13 @@ func (n *Node) keep() (reads bool, err error) {
 		return true, nil
 	}
 	set, ok := n.cluster.Members()
+	leads, asking := n.cluster.Leads(), n.Store.Asking()
+	if n.mesh != nil && (!leads || asking != nil && asking != n.mesh.asking) { // or it leads anew
+		err = n.mesh.Close()
+		n.mesh = nil
+	}
 	switch {
-	case !n.cluster.Leads():
-		if n.mesh != nil {
-			err = n.mesh.Close()
-			n.mesh = nil
-		}
+	case !leads || err != nil:
 		return false, err
 	case !ok || len(n.cluster.Own()) == 0:
 		return false, nil

@@ -103,6 +103,12 @@ func (p *peer) resume() {
 // run reads until the peer is to stop.
 func (p *peer) run() {
 	defer close(p.done)
+	if a := p.opts.Store.Asking(); a != nil { // nothing can be taken, and who takes does not answer
+		select {
+		case <-a.Done():
+		case <-p.ctx.Done():
+		}
+	}
 	fails := 0
 	for p.ctx.Err() == nil {
 		ctx, end, ok := p.begin()

@@ -333,6 +333,7 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		Beside:                c.beside(),
 		AcceptForgottenWindow: c.AcceptForgetting,
 		RegionBacklog:         c.Region.Backlog,
+		RegionAsk:             c.Cluster.NodeTimeout,
 		RegionRetention:       c.Region.Retention,
 		RegionRefuse:          c.Region.Policy == "refuse",
 	}, err

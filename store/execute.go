@@ -48,7 +48,8 @@ type execution struct {
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
 	frozen  error  // of one of the share's partitions
 	moved   bool   // one of them is another shard's, or about to be
-	leaving bool   // Store.Leave
+	refused error  // what clients write: why
+	asking  bool   // Store.ask
 	onBlock func() // the batch's OnBlock
 
 	batch   *oplog.Batch
@@ -137,7 +138,7 @@ func (x *execution) begin(s *Store, b *Batch) {
 	x.flushed, x.writes, x.past = false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.expired, x.judging.used = b.OnBlock, 0, 0, 0, 0
 	clear(x.mask)
-	writable, member, refused := s.writable(), s.member.Load(), s.clientsRefused()
+	writable, member := s.writable(), s.member.Load()
 	for i := range ops {
 		op := &ops[i]
 		if op.skipped() {
@@ -152,10 +153,6 @@ func (x *execution) begin(s *Store, b *Batch) {
 		}
 		if op.Kind.Write() && writable != nil {
 			op.Err = writable
-			continue
-		}
-		if op.Kind.Write() && refused != nil && !op.Kind.internal() {
-			op.Err = refused
 			continue
 		}
 		if op.Kind.Write() {
@@ -318,7 +315,8 @@ func (x *execution) tryLock() bool {
 // locked makes partitions just locked ready for the batch. It reads the clock once, so that none's
 // time goes back.
 func (x *execution) locked() {
-	x.frozen, x.moved, x.leaving, x.unread, x.scaled = nil, false, x.s.leaving.on.Load(), false, false
+	x.frozen, x.moved, x.unread, x.scaled = nil, false, false, false
+	x.refused, x.asking = x.s.clientsRefused(), x.s.Asking() != nil
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
@@ -449,9 +447,13 @@ func (x *execution) take(op *Op) {
 			return
 		}
 	}
-	// under the lock: Leave has told where the log ends
-	if x.leaving && op.Kind.Write() && !op.Kind.internal() {
-		op.Err = ErrLeaving
+	// under the lock: Leave has told where the log ends, and what is asked may have ended badly
+	switch {
+	case x.asking && op.Kind.Write():
+		op.Err = ErrAsking
+		return
+	case x.refused != nil && op.Kind.Write() && !op.Kind.internal():
+		op.Err = x.refused
 		return
 	}
 	op.Err, op.run.judged = x.decideOne(op), true

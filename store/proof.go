@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -36,8 +37,38 @@ const MaxAhead = 1 << 40
 // is wrong, or the directory is an older copy.
 var ErrAhead = fmt.Errorf("%w: an entry that this region has not got", ErrStream)
 
+// ErrAsking: nothing was applied, as the store began to ask the other regions just then. See Asking.
+var ErrAsking = errors.New("this server asks the other regions first whether its directory is an older copy: " +
+	"try again")
+
 // errWentBack: what this directory has told is not what it has.
 var errWentBack = errors.New("the directory is an older copy")
+
+// Asking is the time in which a store that has just started, or leads now, waits with all that it writes, for
+// others to say how far they have read it: so it gives out no sequence twice before it hears of that.
+type Asking struct{ done chan struct{} }
+
+// Done is closed when that ends.
+func (a *Asking) Done() <-chan struct{} { return a.done }
+
+// ask begins it, for Options.RegionAsk at most.
+func (s *Store) ask(set *RegionSet) {
+	if s.opts.RegionAsk > 0 && set.hasOthers() {
+		a := &Asking{make(chan struct{})}
+		s.asking.Store(a)
+		time.AfterFunc(s.opts.RegionAsk, func() { s.Asked(a) })
+	}
+}
+
+// Asking returns whether the store waits; nil: it does not.
+func (s *Store) Asking() *Asking { return s.asking.Load() }
+
+// Asked ends that, as all others have answered.
+func (s *Store) Asked(a *Asking) {
+	if a != nil && s.asking.CompareAndSwap(a, nil) {
+		close(a.done)
+	}
+}
 
 // checkAhead refuses a sequence of this region's log that the log has not reached.
 func (s *Store) checkAhead(by part.Region, seq, last uint64) error {

@@ -215,3 +215,73 @@ func TestToldBeforeNoted(t *testing.T) {
 		t.Errorf("the other region has %d", v)
 	}
 }
+
+// TestAsking: a member that starts, and a leader that leads anew, writes nothing until the others were asked, or
+// for RegionAsk; what was begun before is refused.
+func TestAsking(t *testing.T) {
+	write := Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}
+	begin := func(s *Store) (waits chan bool, done chan error) {
+		waits, done = make(chan bool, 9), make(chan error, 1)
+		go func() {
+			b := Batch{OnBlock: func() { waits <- true }}
+			*b.Add(write.Kind) = write
+			s.Execute(&b)
+			done <- b.Ops[0].Err
+		}()
+		return waits, done
+	}
+	awaits := func(s *Store, what string) {
+		t.Helper()
+		waits, done := begin(s)
+		select {
+		case <-waits:
+		case err := <-done:
+			t.Fatalf("%s: a write does not wait: %v", what, err)
+		}
+		if op := do(s, Op{Kind: Get, Key: []byte("k")}); op.Err != nil {
+			t.Errorf("%s: a read: %v", what, op.Err)
+		}
+		s.Asked(new(Asking)) // another one's
+		if len(done) > 0 {
+			t.Errorf("%s: it is over too early", what)
+		}
+		s.Asked(s.Asking())
+		must(t, <-done)
+	}
+	w := newTestRegions(t, 1, 1, 1)
+	a := w.r[0]
+	must(t, do(a.s, write).Err)
+	for _, ask := range []time.Duration{time.Hour, time.Millisecond} {
+		must(t, a.s.CloseNow())
+		a.ask = ask
+		w.open(a)
+		if ask == time.Hour {
+			awaits(a.s, "a start")
+		} else if _, done := begin(a.s); <-done != nil {
+			t.Error("the time does not end it")
+		}
+	}
+
+	c := newShardWorld(t, allOfShard...)
+	s := c.r[0].Store
+	s.opts.RegionAsk = time.Hour
+	for range 2 {
+		var began Batch
+		*began.Add(write.Kind) = write
+		began.execution.begin(s, &began)
+		s.StopLeading(func() {})
+		must(t, s.Lead())
+		asking := s.Asking()
+		began.execution.commitShares()
+		if err := began.Ops[0].Err; !errors.Is(err, ErrAsking) || asking == nil {
+			t.Errorf("a write that was begun before: %v", err)
+		}
+		began.execution.giveBackRoom()
+		s.StopLeading(func() {})
+		must(t, s.Lead())
+		if s.Asking() == asking {
+			t.Error("it leads anew, and does not ask anew")
+		}
+		awaits(s, "a lead")
+	}
+}

@@ -58,6 +58,7 @@ type testRegion struct {
 	underway [][]byte // answers to its pulls
 	states   []*stateRead
 	joins    bool // the others counted before it was one
+	ask      time.Duration
 }
 
 // done is something that a region did to a key.
@@ -120,7 +121,7 @@ func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
 		o.FS, o.Clock, o.Partitions = r.fs, r.clock.now, r.parts
 		o.HotCounters, o.Seed = 16, [16]byte{byte(r.n + 1)}
-		o.RegionUndo = w.room
+		o.RegionUndo, o.RegionAsk = w.room, r.ask
 		if w.gaps {
 			o.RegionBacklog, o.LogFileSize = 1, 512
 		}

@@ -38,14 +38,18 @@ func (s *Store) fence(found error) error {
 	case s.replica == nil:
 		s.freeze(fmt.Errorf("%w: %w", found, err))
 	}
+	s.Asked(s.Asking()) // whoever waits for that is refused
 	return errors.Join(found, err)
 }
 
-// clientsRefused returns why clients may write nothing, since no other region would hear of it; nil
+// clientsRefused returns why clients may write nothing, as no other region would hear of it; nil
 // if they may.
 func (s *Store) clientsRefused() error {
 	if why := s.unread.Load(); why != nil {
 		return *why
+	}
+	if s.leaving.on.Load() {
+		return ErrLeaving
 	}
 	if s.unheard.Load() {
 		return ErrUnheard

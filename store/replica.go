@@ -225,6 +225,7 @@ func (s *Store) Lead() error {
 	}
 	x.wall, x.running = s.look()
 	s.leaving.ends.Store(nil)
+	s.Asked(s.Asking()) // of a lead before
 	for _, p := range s.partitions {
 		if fresh {
 			x.log(&p.machine, &entry{kind: entryCatalog, id: newCatalog().encode()})
@@ -235,8 +236,11 @@ func (s *Store) Lead() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			x.logJump(&p.machine)
 		}
-		if p.regions != nil { // what this node said when it led before may have been taken back
-			s.noteOwn(&p.regions.RegionSet)
+		if g := p.regions; g != nil { // what this node said when it led before may have been taken back
+			s.noteOwn(&g.RegionSet)
+			if s.Asking() == nil {
+				s.ask(&g.RegionSet)
+			}
 		}
 		p.committed.resume()
 		p.setFrozen(true)

@@ -302,8 +302,12 @@ const (
 	mostDelay = 20 * time.Millisecond
 )
 
-// holdBack delays a batch that writes while the background work is behind.
+// holdBack delays a batch that writes while the background work is behind, or other regions are asked.
 func (x *execution) holdBack() {
+	if a := x.s.Asking(); a != nil && x.writes {
+		x.blocks()
+		<-a.Done()
+	}
 	if d := x.delay(); d > 0 {
 		x.blocks()
 		time.Sleep(d)

@@ -105,6 +105,9 @@ type Options struct {
 	// RegionRefuse: nothing that another region has not taken is given up, neither log nor records; if
 	// more than RegionBacklog of the log is kept for one, clients' writes are refused.
 	RegionRefuse bool
+	// RegionAsk is how long a member waits with its writes at most, after Open or Lead, for Asked; 0: it
+	// does not.
+	RegionAsk time.Duration
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -191,9 +194,10 @@ type Store struct {
 	saying   longlock.Mutex        // held while the store logs what it says of itself as a region
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
 	leaving  leaving
-	behind   atomic.Bool  // background work is so late that writes must wait
-	late     atomic.Bool  // … that they are slowed down
-	interval atomic.Int64 // SnapshotInterval, ns
+	asking   atomic.Pointer[Asking] // nil: it is not asking other regions
+	behind   atomic.Bool            // background work is so late that writes must wait
+	late     atomic.Bool            // … that they are slowed down
+	interval atomic.Int64           // SnapshotInterval, ns
 	expired  atomic.Uint64
 	hits     atomic.Uint64 // keys that queries found
 	misses   atomic.Uint64
@@ -241,7 +245,9 @@ func Open(o Options) (*Store, error) {
 	}
 	s.oplog.EndRecovery()
 	if set, ok := s.Regions(); ok {
-		s.holdForRegions(&set)
+		if s.holdForRegions(&set); s.replica == nil {
+			s.ask(&set)
+		}
 	}
 	s.recovery.Took = time.Since(began)
 	s.start()
