@@ -176,11 +176,11 @@
 //
 // POSITIONS turns the roles round: a region asks its readers how far they have taken its own logs. The
 // answer has their positions, each with the proof that came with the entries (store.Positions). A Mesh
-// asks when it starts, so each new leader of a shard does, and when a request or an answer names an entry that
-// its log has not got. If the log contradicts a position with a valid proof, the directory is an older copy
-// and is fenced (Store.Examine): its log says so, and in a cluster that of the shard. A number without a
-// proof changes nothing. A fence does not end: the operator removes the region and lets it join again,
-// empty, or removes all others if they are lost.
+// asks when it starts, so each new leader of a shard does, and when a request or an answer names an entry
+// that its log has not got. If the log contradicts a position with a valid proof, the directory is an
+// older copy and is fenced (Store.Examine): its log says so, in a cluster that of the shard. A number
+// without a proof changes nothing. A fence does not end: the operator removes the region and lets it join
+// again, empty, or removes all others if they are lost.
 //
 // DIGEST is answered by sums over the keys of a range (store.Digest), without keys that expire before
 // time, unix ms. fine is 0 for one sum for each 16 slots, and 1 for 64 sums for each 16 slots.

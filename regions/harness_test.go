@@ -84,9 +84,8 @@ func (r *region) open() {
 	s, err := store.Open(store.Options{
 		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1,
 		MinFreeDisk: -1,
-		LogFileSize: r.logFile, RegionBacklog: r.backlog, RegionAsk: r.ask, Clock: r.clock, Fatal: func(err error) {
-			r.t.Error(err)
-		},
+		LogFileSize: r.logFile, RegionBacklog: r.backlog, RegionAsk: r.ask, Clock: r.clock,
+		Fatal: func(err error) { r.t.Error(err) },
 	})
 	must(r.t, err)
 	r.s = s

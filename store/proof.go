@@ -27,8 +27,8 @@ import (
 //	                       ◄───────────────── your positions?
 //	900, and the proof     ─────────────────► it made that proof, and has no entry 900: ErrRestored
 //
-// All replicas of a shard have the same key, and give out proofs. The leader has the doubts, as the others may
-// know less than others have read, and logs that the shard is an older copy.
+// All replicas of a shard have the same key, and give out proofs. The leader has the doubts, as the
+// others may know less than was read of them, and logs that the shard is an older copy.
 
 // MaxAhead bounds how far a number that comes from outside may be ahead of the highest known here.
 const MaxAhead = 1 << 40

@@ -216,8 +216,8 @@ func TestToldBeforeNoted(t *testing.T) {
 	}
 }
 
-// TestAsking: a member that starts, and a leader that leads anew, writes nothing until the others were asked, or
-// for RegionAsk; what was begun before is refused.
+// TestAsking: a member that starts, and a leader that leads anew, writes nothing until the others were
+// asked, or for RegionAsk; what was begun before is refused.
 func TestAsking(t *testing.T) {
 	write := Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}
 	begin := func(s *Store) (waits chan bool, done chan error) {

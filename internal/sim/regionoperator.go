@@ -231,7 +231,8 @@ func (o regionOperator) well(at *region) error {
 	return err
 }
 
-// drain lets a region refuse writes until the others have all that it has done, and reports whether they have.
+// drain lets a region refuse writes until the others have all that it has done, and reports whether they
+// have.
 func (o regionOperator) drain(r *region) (drained bool) {
 	told := make(map[*Machine]map[uint16]uint64)
 	return o.insist(fmt.Sprint("the others have all of ", r), func() error {
