@@ -370,6 +370,8 @@ var tableInfoFields = []infoField[tableInfo]{
 	number("records", func(t *tableInfo) int64 { return int64(t.Records) }),
 	number("record-bytes", func(t *tableInfo) int64 { return int64(t.RecordBytes) }),
 	number("runs", func(t *tableInfo) int64 { return int64(t.Runs) }),
+	number("holds", func(t *tableInfo) int64 { return int64(t.Holds) }),
+	number("hold-bytes", func(t *tableInfo) int64 { return int64(t.HoldBytes) }),
 	number("applied", func(t *tableInfo) int64 { return int64(t.Applied) }),
 	number("duplicates", func(t *tableInfo) int64 { return int64(t.Duplicates) }),
 	number("confirmed", func(t *tableInfo) int64 { return int64(t.Confirmed) }),

@@ -151,34 +151,6 @@ func (o *TableOptions) takesHolds(region bool) error {
 	return nil
 }
 
-// roomForHold refuses a hold for which there is no memory, or no room for the record of its end.
-func (x *turn) roomForHold(op *Op, r *ref) error {
-	bytes := uint64(holdBytes + keyHoldsBytes + len(op.ID) + len(r.key))
-	t := r.t
-	if k := r.p.holds.keys[string(r.key)]; k != nil && k.count >= MaxHolds {
-		return ErrManyHolds
-	}
-	if r.others >= seen.MaxOthers {
-		return ErrSameHash
-	}
-	share := t.def.MaxMemory / uint64(r.p.count)
-	if share > 0 && t.filter.Bytes()+uint64(r.p.holds.bytes)+bytes > share {
-		t.figures.Refused++
-		return errTableMemory
-	}
-	pl := planner{memory: r.p.memory}
-	if !pl.grant(bytes) {
-		t.figures.Refused++
-		return ErrOutOfMemory
-	}
-	pl.settle()
-	if r.p.diskFull(t) {
-		t.figures.Refused++
-		return errTableDisk
-	}
-	return nil
-}
-
 // endDue logs the ends of holds whose time has come, so that what they have set aside is free at once. The
 // rest is the cycle's (Store.expireHolds).
 func (x *turn) endDue(p *machine) {

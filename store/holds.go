@@ -21,6 +21,9 @@ type holdings struct {
 	keys  map[string]*keyHolds
 	due   dueHolds // the next to expire is the first
 	bytes int64    // of memory
+	// counted is the catalogue by whose tables the holds are counted (countHolds).
+	counted *catalog
+	oldest  int64 // when the oldest was opened, unix ms; 0: it is not known
 	// sum and len(due) tell whether the rows on disk are complete.
 	sum uint64
 	// opened and ended have changed since the last checkpoint; whole: the next one replaces all rows.
@@ -37,6 +40,7 @@ type keyHolds struct {
 	key      string
 	up, down int64 // sums of the positive and of the negative amounts
 	count    int
+	bytes    int64   // of memory
 	changed  uint64  // sequence of the last hold that was opened or ended, if it is known
 	slots    []*hold // open addressing, linear probing; a power of two, of which 1/8 to 3/4 are in use
 }
@@ -63,6 +67,9 @@ const (
 	keyHoldsBytes = 160
 	minHoldSlots  = 4
 )
+
+// bytes is the memory that the hold takes.
+func (o *hold) bytes() int64 { return holdBytes + int64(len(o.id)) }
 
 // Limits of holds. MaxHolds bounds the open ones of one key.
 const MaxHolds = 1_000_000
@@ -110,7 +117,8 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	if k == nil {
 		k = &keyHolds{key: string(key), slots: make([]*hold, minHoldSlots)}
 		h.keys[k.key] = k
-		h.bytes += keyHoldsBytes + int64(len(key))
+		k.bytes = keyHoldsBytes + int64(len(key))
+		h.bytes += k.bytes
 	}
 	o.of, o.tag = k, tagOf(hash)
 	if k.count++; k.count*4 > len(k.slots)*3 {
@@ -119,7 +127,9 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	k.put(o)
 	k.add(o.amount)
 	heap.Push(&h.due, o)
-	h.bytes += holdBytes + int64(len(o.id))
+	k.bytes += o.bytes()
+	h.bytes += o.bytes()
+	h.oldest = min(h.oldest, o.opened) // 0 stays
 	h.sum += o.print()
 	h.noteOpened(o)
 	return h.bytes - before
@@ -177,10 +187,14 @@ func (h *holdings) end(o *hold) (bytes int64) {
 		k.down -= o.amount
 	}
 	heap.Remove(&h.due, int(o.place))
-	h.bytes -= holdBytes + int64(len(o.id))
+	k.bytes -= o.bytes()
+	h.bytes -= o.bytes()
+	if o.opened == h.oldest {
+		h.oldest = 0
+	}
 	if k.count == 0 {
 		delete(h.keys, k.key)
-		h.bytes -= keyHoldsBytes + int64(len(k.key))
+		h.bytes -= k.bytes
 	}
 	if o.tag&isSaved != 0 {
 		h.ended = append(h.ended, o)
@@ -386,7 +400,7 @@ func (p *machine) redoHold(e *entry, seq uint64, at moment) error {
 		return nil
 	}
 	o := &hold{id: string(e.id), amount: e.delta, reply: e.value, expires: e.expire, opened: at.wall}
-	p.memory.add(p.holds.open(e.hash, e.key, o))
+	p.countHold(e.t, 1, p.holds.open(e.hash, e.key, o))
 	o.of.changed = seq
 	return nil
 }
@@ -403,7 +417,7 @@ func (p *machine) redoHoldEnd(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		if o := p.holds.find(e.hash, e.key, e.id); o != nil {
 			k := o.of
-			p.memory.add(-p.holds.end(o))
+			p.countHold(e.t, -1, -p.holds.end(o))
 			p.holdEnded(k, seq)
 		}
 	}

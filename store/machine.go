@@ -54,6 +54,8 @@ type filterMemory interface {
 	addObject(bytes int64)
 	// fits reports whether so many more bytes are within the limit.
 	fits(bytes int64) bool
+	// useOf returns what a table takes in each of so many partitions.
+	useOf(table string, partitions int) tableUse
 }
 
 // outside is what redo needs of the world beyond the machine, and only when it redoes what was read

@@ -172,6 +172,7 @@ func (s *Store) refreshDue(p *partition) {
 		return
 	}
 	due := p.anyDue(p.moment(s.look()).logged)
+	p.noteUse()
 	p.mu.Unlock()
 	if !due {
 		return

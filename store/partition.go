@@ -230,6 +230,7 @@ type memoryPool struct {
 	used    atomic.Int64
 	objects atomic.Int64 // of it, what objects under keys have
 	limit   atomic.Int64 // 0: unlimited
+	tables  sync.Map     // by name, the tableUse of those with holds and MAXMEMORY
 }
 
 // grant reserves bytes if the limit allows.

@@ -35,6 +35,8 @@ type Stats struct {
 	Entries                    uint64 // outcomes logged since the directory was made or restored
 	// outcomes that the last checkpoints do not contain, as Redis counts them
 	Changes int64
+	heldFigures
+	OldestHold time.Time // when the oldest open hold was opened; zero: none is open
 	Figures
 	Storage persistence.Metrics
 }
@@ -59,6 +61,14 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
+// HoldAge is for how long the oldest open hold has been open; 0: none is.
+func (st *Stats) HoldAge() time.Duration {
+	if st.OldestHold.IsZero() {
+		return 0
+	}
+	return max(time.Since(st.OldestHold), 0)
+}
+
 func (p *partition) addStats(st *Stats) {
 	st.Keys += p.size
 	st.Expires += int64(len(p.newExpiries))
@@ -78,6 +88,10 @@ func (p *partition) addStats(st *Stats) {
 	st.LogBytes += p.logBytes
 	st.Entries += p.seq & (1<<incarnationBits - 1)
 	st.Changes += int64(p.seq) - p.savedSeq
+	st.heldFigures.add(heldFigures{uint64(len(p.holds.due)), uint64(p.holds.bytes)})
+	if t := p.holds.openedFirst(); !t.IsZero() && (st.OldestHold.IsZero() || t.Before(st.OldestHold)) {
+		st.OldestHold = t
+	}
 	for _, t := range p.tables {
 		st.Figures.add(t.figures)
 	}

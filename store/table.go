@@ -144,6 +144,7 @@ type TableInfo struct {
 	// Runs counts the sorted runs on disk.
 	Records, RecordBytes uint64
 	Runs                 int
+	heldFigures
 	Figures
 }
 

@@ -271,4 +271,6 @@ func (p *machine) addTableInfo(i *TableInfo, t *tableState, at moment) {
 	i.RecordBytes += f.RunBytes
 	i.Runs += f.Runs
 	i.Figures.add(t.figures)
+	p.countHolds()
+	i.heldFigures.add(t.held)
 }

@@ -18,6 +18,7 @@ type tableState struct {
 	tests   uint32
 	horizon horizon
 	figures Figures
+	held    heldFigures // as of holdings.counted
 }
 
 // Tags of filter segments: how the ids inserted while a mode was in force are

@@ -99,6 +99,12 @@ var storeFigures = []figure[store.Stats]{
 	gauge("recent_record_bytes", "Memory of these records.", func(s *store.Stats) float64 {
 		return float64(s.RecentBytes)
 	}),
+	gauge("open_holds", "Holds that are open.", func(s *store.Stats) float64 { return float64(s.Holds) }),
+	gauge("open_hold_bytes", "Memory of these holds.", func(s *store.Stats) float64 {
+		return float64(s.HoldBytes)
+	}),
+	gauge("oldest_hold_seconds", "For how long the oldest of these holds has been open.",
+		func(s *store.Stats) float64 { return s.HoldAge().Seconds() }),
 	gauge("runs", "Sorted runs of records on disk.", func(s *store.Stats) float64 { return float64(s.Runs) }),
 	gauge("run_bytes", "Size of these runs.", func(s *store.Stats) float64 { return float64(s.RunBytes) }),
 	gauge("run_records", "Records in these runs.", func(s *store.Stats) float64 {

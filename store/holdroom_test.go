@@ -1,0 +1,92 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// TestHoldsAndMaxMemory: the holds of a table, of whatever keys, may take what its filters leave of
+// MAXMEMORY. Those of other tables do not count.
+func TestHoldsAndMaxMemory(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 16 })
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t:", MaxMemory: MinTableMemory}))
+	hold := func(key string, i int) error {
+		return do(s, Op{Kind: CHold, Key: []byte(key), ID: fmt.Appendf(nil, "%06d", i), Delta: 1,
+			ExpireAt: math.MaxInt64}).Err
+	}
+	cancel := func(key string, i int) {
+		t.Helper()
+		must(t, do(s, Op{Kind: CCancel, Key: []byte(key), ID: fmt.Appendf(nil, "%06d", i)}).Err)
+	}
+	const size = holdBytes + 6
+	for i := range MinTableMemory / size / 2 {
+		must(t, hold(fmt.Sprint("other", i%100), i))
+	}
+	n := 0
+	for ; hold("t:a", n) == nil; n++ {
+	}
+	info := func(name string) TableInfo {
+		t.Helper()
+		i, err := s.TableInfo(name)
+		must(t, err)
+		return i
+	}
+	has := info("t")
+	if room := MinTableMemory - int(has.Filter.Bytes+has.HoldBytes); has.Holds != uint64(n) || room < 0 || room >= size {
+		t.Fatalf("%d holds, %+v: room for %d bytes", n, has, room)
+	}
+	for i := range 16 { // in other partitions
+		if err := hold(fmt.Sprint("t:", i), 1); !errors.Is(err, ErrOutOfMemory) {
+			t.Fatal(err)
+		}
+	}
+	for i := range 4 {
+		cancel("t:a", i)
+	}
+	for _, p := range s.partitions {
+		p.lock()
+		p.noteUse()
+		p.mu.Unlock()
+	}
+	must(t, hold("t:b", 1))
+	must(t, hold("other", 1))
+
+	// A table that keys move to has their holds.
+	must(t, s.CreateTable(TableOptions{Name: "a", Prefix: "t:a"}))
+	if a, of := info("a"), info("t"); a.Holds != uint64(n-4) || of.Holds != 1 {
+		t.Errorf("%d holds, and %d", a.Holds, of.Holds)
+	}
+	cancel("t:a", n-1)
+	if a := info("a"); a.Holds != uint64(n-5) {
+		t.Errorf("%d holds", a.Holds)
+	}
+	do(s, Op{Kind: FlushAll})
+	if a, all := info("a"), s.Stats(); a.Holds+all.Holds != 0 || a.HoldBytes+all.HoldBytes != 0 || all.HoldAge() != 0 {
+		t.Errorf("after FLUSHALL: %+v, %+v", a.heldFigures, all.heldFigures)
+	}
+}
+
+// TestOldestHold: it is known as holds come and go.
+func TestOldestHold(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock, o.Partitions = clock.now, 2 })
+	var opened []time.Time
+	for i := range 9 {
+		wall, _ := clock.now()
+		opened = append(opened, time.UnixMilli(wall))
+		openHold(t, s, clock, fmt.Sprint("k", i%3), fmt.Sprint(i), 1)
+		clock.advance(time.Second)
+	}
+	for i := range opened {
+		if got := s.Stats().OldestHold; !got.Equal(opened[i]) {
+			t.Errorf("the oldest hold is of %v, not %v", got, opened[i])
+		}
+		must(t, do(s, Op{Kind: CCancel, Key: fmt.Appendf(nil, "k%d", i%3), ID: fmt.Append(nil, i)}).Err)
+	}
+	if got := s.Stats().OldestHold; !got.IsZero() {
+		t.Errorf("there is one of %v", got)
+	}
+}
