@@ -10,7 +10,7 @@ import (
 	"github.com/fbfkv/fbfkv/cluster/wire"
 )
 
-// Leader is the leader of a shard, as it tells all nodes of other shards itself. It is no part of
+// Leader is the leader of a shard, as it tells all other nodes itself. It is no part of
 // the configuration: a node that does not know a new leader yet sends clients to the former one,
 // which sends them on. Of two, the one with the higher term counts.
 type Leader struct {
@@ -33,7 +33,7 @@ func (l Leader) equal(o Leader) bool {
 		l.Tables == o.Tables && l.Refusal == o.Refusal
 }
 
-// Leaders tells the nodes of other shards that this node leads its own, and knows who leads the others.
+// Leaders tells all other nodes that this one leads its shard, and knows who leads each shard.
 // Safe for concurrent use.
 type Leaders struct {
 	net           *Net
@@ -72,7 +72,7 @@ func (l *Leaders) Close() {
 	l.running.Wait()
 }
 
-// Of returns who leads another shard and when that was heard last; false: nobody has said so.
+// Of returns the other node that leads a shard and when that was heard last; false: none has said so.
 func (l *Leaders) Of(shard string) (leader Leader, heard time.Time, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Leaders) Of(shard string) (leader Leader, heard time.Time, known bool) 
 	return leader, leader.heard, known
 }
 
-// Tell has all nodes of other shards know what this node is in its own; a zero Term: it does not lead.
+// Tell has all other nodes know what this one is in its shard; a zero Term: it does not lead.
 func (l *Leaders) Tell(own Leader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,13 +91,13 @@ func (l *Leaders) Tell(own Leader) {
 	}
 	c := l.configuration()
 	for id, stop := range l.telling {
-		if m := c.Member(id); own.Term == 0 || m == nil || m.Shard == own.Shard {
+		if own.Term == 0 || c.Member(id) == nil {
 			stop()
 			delete(l.telling, id)
 		}
 	}
 	for _, m := range c.Members {
-		if own.Term == 0 || m.Shard == own.Shard || l.telling[m.ID] != nil {
+		if own.Term == 0 || m.ID == own.Node || l.telling[m.ID] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(l.ctx)
@@ -136,7 +136,7 @@ func (l *Leaders) tell(ctx context.Context, to Member) {
 	}
 }
 
-// hear takes in what the leader of another shard says. It is believed of its own shard only.
+// hear takes in what the leader of a shard says. It is believed of its own shard only.
 func (l *Leaders) hear(call *wire.Call, said Leader) (any, []byte, error) {
 	c := l.configuration()
 	if m := c.Member(call.From); m == nil || said.Node != call.From || said.Shard != m.Shard {

@@ -75,7 +75,5 @@ func TestLeaders(t *testing.T) {
 		t.Error("a node that does not lead tells others")
 	}
 	all[2].mu.Unlock()
-	if _, _, known := all[1].Of(id(101)); known {
-		t.Error("nodes of the shard are told")
-	}
+	await(t, "it is known in its shard", func() bool { return leads(all[1], id(101), id(2), 6) })
 }

@@ -264,8 +264,6 @@ func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.
 				return errComing
 			case rescales && t.Version != prepared && len(c.Moves) > 0:
 				return errMovesFirst
-			case rescales && t.Version != prepared && !k.node.Leads():
-				return errAskLeader
 			case rescales && t.Version != prepared:
 				c.Tables = Tables{Version: t.Version + 1, Dropped: t.Dropped, Set: t.Set, Next: next}
 			}
@@ -287,28 +285,34 @@ func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.
 
 // The refusals of a change of SCALE that come before any shard is asked.
 var (
-	errComing     = errors.New("the SCALE of another table is being changed: try again")
-	errMovesFirst = errors.New("partitions are moving: change SCALE when they have arrived")
-	errAskLeader  = errors.New("SCALE is changed by a node that leads a shard: send this to one")
+	errComing     error = unchanged("the SCALE of another table is being changed: try again")
+	errMovesFirst error = unchanged("partitions are moving: change SCALE when they have arrived")
 )
+
+// unchanged is an error that is store.ErrRescaling, with a text of its own: nothing has changed, and it may
+// go well if it is tried again.
+type unchanged string
+
+func (u unchanged) Error() string        { return string(u) }
+func (u unchanged) Is(target error) bool { return target == store.ErrRescaling }
 
 // prepare waits until every shard has searched for counters and operations that forbid another SCALE.
 func (k *TableKeeper) prepare(t Tables) error {
 	ctx, cancel := context.WithTimeout(context.Background(), preparePart*k.meta.o.Timeout)
 	defer cancel()
-	lacks, why := k.poll(ctx, t.Version, func(why string) bool { return why != "" || !k.node.Leads() })
+	lacks, why := k.poll(ctx, t.Version, func(why string) bool { return why != "" })
 	switch {
-	case !k.node.Leads():
-		return errAskLeader
 	case lacks == "":
 		return nil
+	case why == store.ErrRescaling.Error():
+		return store.ErrRescaling
 	case why != "":
 		return errors.New(why)
 	case ctx.Err() == nil:
 		return undecided("this node ends")
 	}
-	return fmt.Errorf("the shard %.8s could not be prepared for another SCALE in time, and nothing has "+
-		"changed: try again", lacks)
+	return unchanged(fmt.Sprintf("the shard %.8s could not be prepared for another SCALE in time, and nothing "+
+		"has changed: try again", lacks))
 }
 
 // await waits until all shards have a version of the tables.
@@ -358,13 +362,11 @@ func (k *TableKeeper) lacks(version uint64) (shard, why string) {
 		switch {
 		case s.Founder == "" && s.Count() == 0:
 			continue
-		case s.ID != k.shard:
+		case s.ID == k.shard && k.node.Leads():
+			has, why = k.Kept()
+		default:
 			leader, _, _ := k.leaders.Of(s.ID)
 			has, why = leader.Tables, leader.Refusal
-		case k.node.Leads():
-			has, why = k.Kept()
-		default: // what is redone here was committed
-			has, _, _ = k.node.st.TablesVersion()
 		}
 		if has < version {
 			return s.ID, why

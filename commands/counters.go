@@ -375,7 +375,8 @@ var counterCommands = []Command{
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns what the table remembers of an operation, without applying it: delta, result, " +
 			"time and, in one of several regions, which region applied it. IDMP names an operation of " +
-			"INCREX.",
+			"INCREX. The delta of CL.THROTTLE is a fingerprint of its numbers, and its result the time at which " +
+			"all permits are there again (unix µs); CGETDEL has the delta 0 and the value that it deleted.",
 		Args:  []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse: parseCSeen, Reply: replyCSeen,
 	},

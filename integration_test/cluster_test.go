@@ -573,8 +573,12 @@ func TestLeadersAreShown(t *testing.T) {
 				"cluster_meta_has_leader:"+meta+"\r\ncluster_shards_without_leader:"+without+"\r\n")
 		})
 	}
-	for _, s := range all {
+	for i, s := range all {
 		shown(s, "1", "0")
+		eventually(t, patience, "each node changes a SCALE", func() bool {
+			_, err := redisAsk(s, "CTABLE", "CREATE", fmt.Sprint("t", i), "PREFIX", fmt.Sprint("t", i, ":"), "SCALE", "2")
+			return err == nil
+		})
 	}
 	shard, err := redisAsk(all[0], "CLUSTER", "MYSHARDID")
 	if err != nil {
