@@ -7,8 +7,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// The room of holds. What the holds of a table take counts with its filters, in all partitions together,
-// against MAXMEMORY: most holds may be of one key, and so of one partition.
+// The room of holds. A table's holds count with its filters, in all partitions together, against MAXMEMORY:
+// most holds may be of one key, and so of one partition.
 
 // heldFigures are the open holds of a table in one partition.
 type heldFigures struct {
