@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/fbfkv/fbfkv/resp"
@@ -71,12 +72,17 @@ func parseCGetDel(r *Request) error {
 	return err
 }
 
-// holdsRequest is CHOLDS while its options are read.
-type holdsRequest struct{ count, cursor []byte }
-
-var holdsOptions = []option[holdsRequest]{
-	{token: "COUNT", class: 1, value: func(q *holdsRequest, v []byte) error { q.count = v; return nil }},
-	{token: "CURSOR", class: 2, value: func(q *holdsRequest, v []byte) error { q.cursor = v; return nil }},
+// holdsOptions are the options of CHOLDS.
+var holdsOptions = []option[Request]{
+	intOption("COUNT", 1, func(r *Request, n int64) { r.Op.At = n }),
+	{token: "CURSOR", class: 2, value: func(r *Request, v []byte) error {
+		cursor, ok := parseUint(v)
+		if !ok || cursor > math.MaxUint32 {
+			return errInvalidCursor
+		}
+		r.Op.Delta = int64(cursor)
+		return nil
+	}},
 }
 
 // maxHoldsCount bounds the holds that one CHOLDS lists, so that it holds nobody up.
@@ -86,24 +92,13 @@ const maxHoldsCount = 10_000
 func parseCHolds(r *Request) error {
 	op := r.Op
 	op.Kind, op.Key, op.At = store.CHolds, r.Args[1], 10
-	var q holdsRequest
-	if _, err := parseOptions(&q, holdsOptions, r.Args[2:], ""); err != nil {
+	if _, err := parseOptions(r, holdsOptions, r.Args[2:], ""); err != nil {
 		return err
 	}
-	if q.count != nil {
-		n, ok := parseInt(q.count)
-		if !ok || n < 1 {
-			return errNotInteger
-		}
-		op.At = min(n, maxHoldsCount)
+	if op.At < 1 {
+		return errNotInteger
 	}
-	if q.cursor != nil {
-		cursor, err := strconv.ParseUint(string(q.cursor), 10, 32)
-		if err != nil {
-			return refusal("ERR invalid cursor")
-		}
-		op.Delta = int64(cursor)
-	}
+	op.At = min(op.At, maxHoldsCount)
 	return nil
 }
 

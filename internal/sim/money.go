@@ -62,7 +62,7 @@ func (d *deal) words() []string { return d.command }
 func (d *deal) refuses(reply any) bool {
 	text := fmt.Sprint(reply)
 	return d.command[0] == "CL.THROTTLE" && strings.HasPrefix(text, "[1 ") ||
-		strings.HasPrefix(text, "BOUND ") || strings.Contains(text, "the hold would have ended already")
+		strings.HasPrefix(text, "BOUND ") || isNoCents(text) || strings.Contains(text, "the hold would have ended already")
 }
 
 // sending implements part.
@@ -226,6 +226,9 @@ func (b *ledger) facts() (all []Fact) {
 		n, held := b.sums[key], b.heldOf(key)
 		switch {
 		case strings.HasPrefix(key, "rate"):
+			continue
+		case strings.HasPrefix(key, "cent"):
+			all = append(all, Fact{[]string{"CGET", key}, thousandths(n)})
 			continue
 		case strings.HasPrefix(key, "{purse"):
 			n += funds

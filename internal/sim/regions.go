@@ -199,7 +199,7 @@ func (s *regionsWorld) build(shards int) *region {
 		share = 0.5
 	}
 	// Tables must be alike in all regions; the others need what regions do not share.
-	r.load.Choose(s.options.Work, share, "tables,transfer,across,hold,drain,throttle")
+	r.load.Choose(s.options.Work, share, "tables,transfer,across,hold,drain,throttle,cents")
 	return r
 }
 

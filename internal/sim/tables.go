@@ -103,13 +103,17 @@ var tableChanges = []string{
 
 // changeTables changes a table, or tries to.
 func (u *user) changeTables() {
-	words := append([]string{"CTABLE"}, strings.Split(tableChanges[u.rng.IntN(len(tableChanges))], " ")...)
+	u.changeTable(append([]string{"CTABLE"}, strings.Split(tableChanges[u.rng.IntN(len(tableChanges))], " ")...))
+}
+
+func (u *user) changeTable(words []string) {
 	replies, from, _ := u.Send(words[2], 3*time.Second, words)
 	if len(replies) == 0 {
 		return
 	}
 	// whoever asks again may be late
-	for _, known := range []string{"table or prefix exists", "no such table", "too many tables"} {
+	for _, known := range []string{"table or prefix exists", "no such table", "too many tables",
+		"SCALE cannot change"} {
 		if strings.Contains(fmt.Sprint(replies[0]), known) {
 			return
 		}

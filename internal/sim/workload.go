@@ -106,6 +106,7 @@ var activities = []activity{
 	{"hold", 3, (*user).hold},
 	{"drain", 1, (*user).drain},
 	{"throttle", 1, (*user).throttle},
+	{"cents", 2, (*user).cents},
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p,

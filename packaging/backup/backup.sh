@@ -12,6 +12,6 @@
 # Let the store remove what is old (a lifecycle rule, or rclone delete --min-age 30d).
 set -eu
 host=${FBFKV_HOST:-127.0.0.1} port=${FBFKV_PORT:-6379}
-to=$BACKUP_REMOTE/$(date -u +%Y%m%d-%H%M%S).fbfkv
+to=$BACKUP_REMOTE/$(date -u +%Y%m%d-%H%M%S).tar
 fbfkv backup "$host:$port" --user "${FBFKV_USER:-}" - | rclone rcat "$to"
 rclone cat "$to" | fbfkv verify "$host:$port" --user "${FBFKV_USER:-}" -
