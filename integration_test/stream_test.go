@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,8 +150,18 @@ func TestStreamOfAnotherFile(t *testing.T) {
 }
 
 // TestStreamIsCutOff kills the feeder and the server in turn, and feeds the same file again:
-// every line counts once.
+// every line counts once, in a sketch and in counters.
 func TestStreamIsCutOff(t *testing.T) {
+	t.Parallel()
+	t.Run("train", func(t *testing.T) {
+		streamIsCutOff(t, "trained", "progress:log:{s}", "train", "--cms", "s", "--field", "1")
+	})
+	t.Run("count", func(t *testing.T) {
+		streamIsCutOff(t, "counted", "progress:{log}", "count", "--counter", "{1}")
+	})
+}
+
+func streamIsCutOff(t *testing.T, stage, progress string, args ...string) {
 	t.Parallel()
 	const lines, items = 150_000, 1000
 	var text strings.Builder
@@ -164,11 +175,11 @@ func TestStreamIsCutOff(t *testing.T) {
 	if err := c.Do(ctx, "CMS.INITBYDIM", "s", 100_000, 3).Err(); err != nil {
 		t.Fatal(err)
 	}
-	position := func() int64 { n, _ := c.Get(ctx, "progress:log:{s}").Int64(); return n }
+	position := func() int64 { n, _ := c.Get(ctx, progress).Int64(); return n }
 	// feed begins to feed the lines, of which the feeder gets those that goOn is told, in tenths.
 	feed := func() (cmd *exec.Cmd, out *bytes.Buffer, goOn func(tenths int)) {
-		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log",
-			s.address())
+		cmd = exec.Command(program, slices.Concat([]string{"stream"}, args, []string{"--source", "log",
+			s.address()})...)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -211,12 +222,16 @@ func TestStreamIsCutOff(t *testing.T) {
 	}
 	cmd, out, goOn = feed()
 	goOn(10)
-	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "trained: 0 lines") {
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), stage+": 0 lines") {
 		t.Errorf("fed again: %v\n%s", err, out)
 	}
-	info, err := c.CMSInfo(ctx, "s").Result()
-	if err != nil || info.Count != lines {
-		t.Errorf("%d lines are counted instead of %d (%v)", info.Count, lines, err)
+	sum := c.CMSInfo(ctx, "s").Val().Count
+	for i := range items {
+		n, _ := c.Get(ctx, fmt.Sprint("item", i)).Int64()
+		sum += n
+	}
+	if sum != lines {
+		t.Errorf("%d lines are counted instead of %d", sum, lines)
 	}
 }
 
@@ -336,8 +351,8 @@ func TestStreamOfEntries(t *testing.T) {
 			c.Do(ctx, "CMS.CINCRBY", "s", "clicks:"+m.ID, m.Values["page"], 1)
 		}
 	}
-	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from",
-		"redis://"+addr+"/clicks", "--group", "g", s.address())
+	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--redis",
+		"redis://"+addr, "--stream", "clicks", "--group", "g", s.address())
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Limits of a reply. A server is not trusted to keep to what it announces.
@@ -36,6 +38,20 @@ const Nil = Error("the reply is null")
 func IsReply(err error) bool {
 	var reply Error
 	return errors.As(err, &reply)
+}
+
+// transient are the codes of errors after which the same command may be sent again.
+var transient = []string{"TRYAGAIN", "UNKNOWN", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "LOADING",
+	"OOM", "BUSY", "MAXCLIENTS"}
+
+// IsTransient reports whether an error is a server's, and the same command may be sent again.
+func IsTransient(err error) bool {
+	var reply Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	code, _, _ := strings.Cut(string(reply), " ")
+	return slices.Contains(transient, code)
 }
 
 // Reply is what came of a command: a value or an error.

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
@@ -32,19 +30,14 @@ func (r *run) entries(ctx context.Context) (out <-chan *batch, failed *error) {
 }
 
 func (r *run) readEntries(ctx context.Context, batches chan<- *batch) error {
-	u, err := url.Parse(r.from)
-	if err != nil || strings.Trim(u.Path, "/") == "" {
-		return errors.New("--from is not redis://HOST:PORT/STREAM")
-	}
-	stream := strings.Trim(u.Path, "/")
-	u.Path = ""
-	source, err := r.login.FromURL(u.String(), os.Getenv(connect.SourceVariable), replyTimeout)
+	stream := r.name
+	source, err := r.login.FromURL(r.redis, os.Getenv(connect.SourceVariable), replyTimeout)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	for next, from := int64(0), "0"; ctx.Err() == nil; {
-		reply := source.Do(ctx, "XREADGROUP", "GROUP", r.group, consumer, "COUNT", batchLines, "BLOCK",
+		reply := source.Do(ctx, "XREADGROUP", "GROUP", r.group, consumer, "COUNT", r.full, "BLOCK",
 			blockTime.Milliseconds(), "STREAMS", stream, from)
 		if ctx.Err() != nil {
 			return nil

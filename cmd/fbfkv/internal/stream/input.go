@@ -1,15 +1,15 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/valyala/fastjson"
 )
 
 // maxLine is the longest line, and the longest record of CSV, bytes: what proto-max-bulk-len allows
@@ -24,8 +24,14 @@ type input struct {
 	field int
 	csv   bool
 	path  string
-	from  string
+	redis string // the URL of a server with a stream, else the input is standard input
+	name  string // of that stream
 	group string
+	whole bool  // the item is the whole record
+	full  int64 // lines of a batch
+
+	header  bool     // the first line names the columns of CSV
+	columns []string // once it was read
 
 	committed position // an earlier run has counted so many lines, which are passed over
 	refuse    func(why string) error
@@ -43,6 +49,7 @@ type batch struct {
 	n       int64 // how many lines it is made of, those without an item too
 	lines   []string
 	items   []string
+	numbers []int64      // of the items' lines, from 1
 	ids     []string     // of the entries of a stream
 	done    func() error // to be called once all is done; may be nil
 	skipped int64
@@ -58,8 +65,8 @@ func (in *input) check() error {
 		return errors.New("--field counts from 1")
 	case in.path != "" && (in.csv || in.field > 0):
 		return errors.New("--json goes with neither --csv nor --field")
-	case (in.from == "") != (in.group == ""):
-		return errors.New("--from and --group go together")
+	case (in.redis == "") != (in.group == "") || (in.redis == "") != (in.name == ""):
+		return errors.New("--redis, --stream and --group go together")
 	}
 	return nil
 }
@@ -67,6 +74,7 @@ func (in *input) check() error {
 // item returns the item of a line; false if the line has none.
 func (in *input) item(line string) (string, bool) {
 	switch {
+	case in.whole:
 	case in.path != "":
 		return itemAt(line, in.path)
 	case in.csv:
@@ -77,7 +85,7 @@ func (in *input) item(line string) (string, bool) {
 		}
 		return fields[n-1], true
 	case in.field > 0:
-		words := strings.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == '\t' })
+		words := wordsOf(line)
 		if in.field > len(words) {
 			return "", false
 		}
@@ -86,23 +94,41 @@ func (in *input) item(line string) (string, bool) {
 	return line, true
 }
 
-// itemAt returns the string or number at a path of a JSON object.
+// wordsOf returns what blanks and tabs separate.
+func wordsOf(line string) []string {
+	return strings.FieldsFunc(line, func(c rune) bool { return c == ' ' || c == '\t' })
+}
+
+// itemAt returns the string, number or truth value at a path of a JSON object.
 func itemAt(line, path string) (string, bool) {
-	value := json.RawMessage(line)
-	for _, name := range strings.Split(path, ".") {
-		var object map[string]json.RawMessage
-		if json.Unmarshal(value, &object) != nil || object[name] == nil {
+	p := parsers.Get()
+	defer parsers.Put(p)
+	value, err := p.Parse(line)
+	if err != nil {
+		return "", false
+	}
+	return textAt(value, path)
+}
+
+var parsers fastjson.ParserPool
+
+// textAt is itemAt of a value. It returns a copy.
+func textAt(value *fastjson.Value, path string) (string, bool) {
+	for name := range strings.SplitSeq(path, ".") {
+		object, err := value.Object()
+		if err != nil || object.Get(name) == nil {
 			return "", false
 		}
-		value = object[name]
+		value = object.Get(name)
 	}
-	if value[0] != '"' {
-		text := string(bytes.TrimSpace(value))
-		return text, text != "null" && text[0] != '{' && text[0] != '['
+	switch value.Type() {
+	case fastjson.TypeString:
+		text, _ := value.StringBytes()
+		return string(text), true
+	case fastjson.TypeNumber, fastjson.TypeTrue, fastjson.TypeFalse:
+		return string(value.MarshalTo(nil)), true
 	}
-	var text string
-	err := json.Unmarshal(value, &text)
-	return text, err == nil
+	return "", false
 }
 
 // add puts a line into the batch.
@@ -112,15 +138,18 @@ func (b *batch) add(in *input, line string) bool {
 		b.skipped++
 		return false
 	}
-	b.lines, b.items = append(b.lines, line), append(b.items, item)
+	b.lines, b.items, b.numbers = append(b.lines, line), append(b.items, item), append(b.numbers, b.first+b.n)
 	return true
 }
 
 // addRecord puts a record of standard input into the batch.
 func (b *batch) addRecord(in *input, l *record) {
-	if l.long {
+	switch {
+	case l.header:
+		b.n++
+	case l.long:
 		b.n, b.skipped, b.long = b.n+l.lines, b.skipped+1, append(b.long, b.first+b.n+1)
-	} else {
+	default:
 		b.add(in, l.text)
 		b.n += l.lines - 1
 	}
@@ -135,7 +164,7 @@ func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, f
 			in.size = info.Size()
 		}
 	}
-	records, batches := make(chan *record, batchLines), make(chan *batch)
+	records, batches := make(chan *record, in.full), make(chan *batch)
 	failed = new(error)
 	go func() {
 		defer close(records)
@@ -159,7 +188,7 @@ func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, f
 			}
 			full := time.After(batchTime)
 			for waiting := true; waiting; {
-				if b.addRecord(in, l); b.n >= batchLines {
+				if b.addRecord(in, l); b.n >= in.full {
 					break
 				}
 				select {

@@ -83,7 +83,7 @@ func (r *run) dedup() error {
 			case b.ids != nil:
 				c, to = []any{"BF.CADD", key, b.ids[from]}, from+1
 			default:
-				c = []any{"BF.CADD", key, fmt.Sprint(r.id, ":", b.first+int64(from))}
+				c = []any{"BF.CADD", key, fmt.Sprint(r.runID, ":", b.first+int64(from))}
 			}
 			for ; from < to; from++ {
 				c = append(c, b.items[from])

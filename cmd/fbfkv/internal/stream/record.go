@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bufio"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +13,12 @@ import (
 
 // record is a line of the input, or, in CSV, all lines that a quoted field goes over.
 type record struct {
-	text  string // without the end of the last line
-	lines int64
-	long  bool  // a line is longer than maxLine: it is passed over
-	print int64 // fingerprint of the last line
-	end   int64 // bytes read so far
+	text   string // without the end of the last line
+	lines  int64
+	header bool  // it names the columns
+	long   bool  // a line is longer than maxLine: it is passed over
+	print  int64 // fingerprint of the last line
+	end    int64 // bytes read so far
 }
 
 // errQuotes: CSV goes on and on.
@@ -44,13 +46,19 @@ func (in *input) read(r io.Reader, fn func(l *record) bool) error {
 		if err := in.compare(n, l.print); err != nil {
 			return err
 		}
+		if n == 1 && in.header {
+			if in.columns, err = csv.NewReader(strings.NewReader(l.text)).Read(); err != nil {
+				return fmt.Errorf("the first line names no columns: %w", err)
+			}
+			l.header = true
+		}
 		if n <= in.committed.lines {
 			continue
 		}
 		if open == nil {
 			begins = n
 		}
-		if in.csv && !l.long {
+		if in.csv && !l.long && !l.header {
 			quoted := inQuotes(l.text, open != nil)
 			if l, err = l.behind(open); err != nil {
 				return fmt.Errorf("line %d: %w", begins, err)

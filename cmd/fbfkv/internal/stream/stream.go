@@ -1,9 +1,9 @@
 // Package stream is the command `fbfkv stream`: it feeds lines of standard input, or the
-// entries of a Redis Stream, to a Bloom filter or a count-min sketch, and asks it for them.
+// entries of a Redis Stream, to counters, a Bloom filter or a count-min sketch, and asks it for them.
 //
 // Records go out in batches, by number and by time, so that an endless stream is counted
 // as it comes. A batch may be sent again, after a broken connection or by the next run, and
-// every line still counts once (train.go says why).
+// every line still counts once (count.go and train.go say why).
 package stream
 
 import (
@@ -23,24 +23,39 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const help = `Feeds a stream to a Bloom filter or a count-min sketch of a running fbfkv server, or queries it.
-A record is a line of standard input. The item is the whole line, or the part that --field,
---csv or --json names. Standard output has the results only.
+const help = `Feeds a stream to counters, a Bloom filter or a count-min sketch of a running fbfkv server, or queries it.
+A record is a line of standard input. Standard output has the results only.
 
-train adds every record to the filter, or counts it in the sketch, which must exist. With
---source NAME it commits its position together with the counts: after an interruption, run it
-again with the same input and the same name, and every line counts once. It recognises another
-input under that name by its first line and its last counted one, and refuses it. query prints the
-lines that are in the filter, or the item and its estimate for each line. dedup prints a
-line the first time only.
+count counts every record in a counter (fbfkv stream count --help). train adds every record to the
+filter, or counts it in the sketch, which must exist. query prints the lines that are in the filter,
+or the item and its estimate for each line. dedup prints a line the first time only. Of these three
+the item is the whole line, or the part that --field, --csv or --json names.
 
-With --from the records are the entries of a Redis Stream. The value of one is the line; if it
-has several, the line is a JSON object of them. They are acknowledged once they are
-counted. Their ids are opids: an entry that is delivered again within the table's WINDOW
-counts once.
+` + common
 
-The exit status is 0 if all was done, 2 if some lines lacked the field or had more than 1 MiB, otherwise 1. Set the
-password in the environment variable ` + connect.PasswordVariable + `.`
+const countHelp = `Counts every record of a stream in a counter, once, with CINCRBY. Fields of a record are the words of a
+line, {1}, {2} and so on, or the names in a JSON object, {page} or {user.id}. With --csv they are columns,
+with --header named ones; with --combined the fields of an access log. {line} is the whole record.
+
+The operation id is a field (--id), what is in front of a tab (--id-first, as from kcat -f '%t/%p/%o\t%s\n'),
+the entry's id in a Redis Stream, or with --source the number of the line. If none is given, a second run
+counts all again. --time names the event's time; {month}, {day}, {hour} and {minute} are pieces of it in
+UTC. Where the record brings its id, it is the time of the operation, too: an event that is older than the
+table's WINDOW is refused as STALE, as it may have been counted. --dead-letter keeps such lines, and all others
+that cannot be counted.
+
+` + common
+
+const common = `With --source NAME the position is committed: after an interruption, run it again with the same input
+and the same name, and every line counts once. It recognises another input under that name by its
+first line and its last counted one, and refuses it.
+
+With --redis, --stream and --group the records are the entries of a Redis Stream. The value of one is
+the line; if it has several, the line is a JSON object of them. They are acknowledged once they are
+counted. Their ids are opids: an entry that is delivered again within the table's WINDOW counts once.
+
+The exit status is 0 if all was done, 2 if some lines lacked a field, had more than 1 MiB or could not be counted,
+otherwise 1. Set the password in the environment variable ` + connect.PasswordVariable + `.`
 
 const (
 	// batchLines and batchTime are when a batch is full.
@@ -64,12 +79,15 @@ type run struct {
 	addr            string
 	login           connect.Flags
 
-	client *connect.Client
-	out    io.Writer
-	id     string // of the run, for opids
+	client  *connect.Client
+	out     io.Writer
+	runID   string   // for opids
+	counter counting // of `stream count`
 
-	waits   func(error) // is told why the server is asked again, once for each time
+	waits   func(error)  // is told why the server is asked again, once for each time
+	tells   func(string) // shows a line beside the progress
 	handle  func(ctx context.Context, b *batch) error
+	finish  func(ctx context.Context) error // once all batches are handled; may be nil
 	stage   string
 	done    int64 // lines
 	skipped int64 // lines without the field, or too long
@@ -79,14 +97,14 @@ type run struct {
 // New returns the command.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "stream train|query|dedup [HOST:PORT] [flags]",
+		Use:   "stream count|train|query|dedup [HOST:PORT] [flags]",
 		Short: "feed a stream to a filter or sketch, or query it", Long: help, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return fmt.Errorf("%q is not train, query or dedup", args[0])
+			return fmt.Errorf("%q is not count, train, query or dedup", args[0])
 		},
 	}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", help, cmd.UsageString())
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
 	})
 	for _, sub := range []struct {
 		use, short string
@@ -98,6 +116,9 @@ func New() *cobra.Command {
 			cmd.Flags().StringVar(&r.source, "source", "", "the name of the input, under which the "+
 				"position is kept")
 		}},
+		{"count", "count every record in a counter", (*run).count, func(r *run, cmd *cobra.Command) {
+			r.counter.add(r, cmd)
+		}},
 		{"query", "print what is known of every record", (*run).query, func(r *run, cmd *cobra.Command) {
 			cmd.Flags().StringVar(&r.cms, "cms", "", "the count-min sketch")
 			cmd.Flags().BoolVar(&r.invert, "invert", false, "print the lines that are not in the filter")
@@ -107,23 +128,28 @@ func New() *cobra.Command {
 				"window only")
 		}},
 	} {
-		r := new(run)
+		r := &run{input: input{full: batchLines}}
 		c := &cobra.Command{
-			Use: sub.use + " [HOST:PORT] [flags]", Short: sub.short, Long: help, Args: cobra.MaximumNArgs(1),
+			Use: sub.use + " [HOST:PORT] [flags]", Short: sub.short, Args: cobra.MaximumNArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				r.addr, _ = connect.Server(args, 0)
 				r.out = cmd.OutOrStdout()
 				return r.run(cmd.InOrStdin(), cmd.ErrOrStderr(), sub.prepare)
 			},
 		}
-		c.Flags().StringVar(&r.bloom, "bloom", "", "the Bloom filter")
-		c.Flags().IntVar(&r.field, "field", 0, "the item is this word of the line, from 1; with --csv "+
-			"this field")
-		c.Flags().BoolVar(&r.csv, "csv", false, "lines are CSV; the item is the first field unless "+
-			"--field says another")
-		c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such "+
-			"as user.id")
-		c.Flags().StringVar(&r.from, "from", "", "read a Redis Stream: redis://HOST:PORT/STREAM")
+		if c.Long = help; sub.use == "count" {
+			c.Long = countHelp
+		} else {
+			c.Flags().StringVar(&r.bloom, "bloom", "", "the Bloom filter")
+			c.Flags().IntVar(&r.field, "field", 0, "the item is this word of the line, from 1; with --csv "+
+				"this field")
+			c.Flags().BoolVar(&r.csv, "csv", false, "lines are CSV; the item is the first field unless "+
+				"--field says another")
+			c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such "+
+				"as user.id")
+		}
+		c.Flags().StringVar(&r.redis, "redis", "", "read a Redis Stream of the server redis://HOST:PORT")
+		c.Flags().StringVar(&r.name, "stream", "", "the stream")
 		c.Flags().StringVar(&r.group, "group", "", "the stream's consumer group")
 		r.login.Add(c.Flags())
 		sub.flags(r, c)
@@ -140,12 +166,13 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 		return err
 	}
 	defer r.client.Close()
-	r.id = rand.Text()
+	r.runID = rand.Text()
 	progress := bar.New(stderr)
-	r.waits = func(err error) {
+	r.tells = func(text string) {
 		progress.Clear()
-		fmt.Fprintf(stderr, "%s: %v; trying for %v\n", r.addr, err, patience)
+		fmt.Fprintln(stderr, text)
 	}
+	r.waits = func(err error) { r.tells(fmt.Sprintf("%s: %v; trying for %v", r.addr, err, patience)) }
 	if err := prepare(r); err != nil {
 		return err
 	}
@@ -168,26 +195,30 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 		r.done, r.skipped = r.done+b.n, r.skipped+b.skipped
 		for _, n := range b.long {
 			if r.long++; r.long <= reported {
-				progress.Clear()
-				fmt.Fprintf(stderr, "line %d is longer than %d bytes: it is passed over\n", n, maxLine)
+				r.tells(fmt.Sprintf("line %d is longer than %d bytes: it is passed over", n, maxLine))
 			}
 		}
-		progress.Set(fmt.Sprintf("%s, %.0f lines a second", r.stage, rate()), r.size > 0, max(b.end, r.done),
-			max(r.size, b.end, r.done))
+		progress.Set(fmt.Sprintf("%s, %.0f lines a second%s", r.stage, rate(), r.counter.behind()), r.size > 0,
+			max(b.end, r.done), max(r.size, b.end, r.done))
+	}
+	if err == nil && r.finish != nil {
+		err = r.finish(context.WithoutCancel(ctx))
 	}
 	cancel()
 	progress.Clear()
-	fmt.Fprintf(stderr, "%s: %d lines, %.0f a second\n", r.stage, r.done, rate())
+	fmt.Fprintf(stderr, "%s: %d lines, %.0f a second%s\n", r.stage, r.done, rate(), r.counter.summary())
 	switch {
 	case err != nil:
 		return fmt.Errorf("line %d: %w", r.committed.lines+r.done+1, err)
-	case signalled.Err() != nil && r.from == "":
+	case signalled.Err() != nil && r.redis == "":
 		return errors.New("interrupted")
 	case *failed != nil:
 		return *failed
 	case r.long > 0:
 		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long,
 			r.skipped-r.long))
+	case len(r.counter.refused) > 0:
+		return partly(fmt.Sprintf("lines that were not counted: %d", r.skipped))
 	case r.skipped > 0:
 		return partly(fmt.Sprintf("lines without the field: %d", r.skipped))
 	}
@@ -196,7 +227,7 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 
 // open returns the batches of the input that was asked for.
 func (r *run) open(ctx context.Context, in io.Reader) (<-chan *batch, *error) {
-	if r.from != "" {
+	if r.redis != "" {
 		return r.entries(ctx)
 	}
 	return r.input.batches(ctx, in)
@@ -217,7 +248,8 @@ func (r *run) try(ctx context.Context, do func() error) error {
 	for tries := 0; ; tries++ {
 		err := do()
 		var final failure
-		if err == nil || connect.IsReply(err) || errors.As(err, &final) || time.Since(began) > patience {
+		if err == nil || connect.IsReply(err) && !connect.IsTransient(err) || errors.As(err, &final) ||
+			time.Since(began) > patience {
 			return err
 		}
 		if tries == 0 {

@@ -39,7 +39,7 @@ func (r *run) train() error {
 		if r.cms == "" {
 			return append([]any{"BF.MADD", key}, items...)
 		}
-		c := []any{"CMS.CINCRBY", key, fmt.Sprintf("%s:%d", r.id, b.first)}
+		c := []any{"CMS.CINCRBY", key, fmt.Sprintf("%s:%d", r.runID, b.first)}
 		for _, item := range items {
 			c = append(c, item, counts[item])
 		}
@@ -67,17 +67,7 @@ func (r *run) train() error {
 	if r.source == "" {
 		return nil
 	}
-	if r.from != "" {
-		return failure("--source goes with standard input: the entries of a stream have ids")
-	}
-	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
-	r.refuse = func(why string) error {
-		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
-			"another file, such as the next one after log rotation, "+
-			"give it a name of its own; to count all of it under this name, DEL %s first", r.source,
-			r.committed.lines, why, progress)
-	}
-	r.committed, err = r.position(progress)
+	progress, err := r.resume("progress:" + r.source + ":{" + tagOf(key) + "}")
 	add := r.handle
 	r.handle = func(ctx context.Context, b *batch) error {
 		if r.cms != "" && len(b.items) > 0 {
@@ -89,6 +79,22 @@ func (r *run) train() error {
 		return r.commit(ctx, progress, b)
 	}
 	return err
+}
+
+// resume passes over the lines of which a position was committed, under a key.
+func (r *run) resume(progress string) (string, error) {
+	if r.redis != "" {
+		return "", failure("--source goes with standard input: the entries of a stream have ids")
+	}
+	r.refuse = func(why string) error {
+		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
+			"another file, such as the next one after log rotation, "+
+			"give it a name of its own; to count all of it under this name, DEL %s first", r.source,
+			r.committed.lines, why, progress)
+	}
+	at, err := r.position(progress)
+	r.committed = at
+	return progress, err
 }
 
 // tagOf returns what must be in the braces of another key so that it is in the same slot.
