@@ -279,7 +279,7 @@ func replyTTL(unit int64, relative bool) func(*resp.Writer, *Result) {
 		case r.Op.Value == 0:
 			w.Int(-1)
 		case relative:
-			w.Int((max(r.Op.Value-r.Now(), 0) + unit/2) / unit)
+			w.Int((max(r.Op.Values[0], 0) + unit/2) / unit)
 		default:
 			w.Int((r.Op.Value + unit/2) / unit)
 		}

@@ -107,7 +107,7 @@ func (op *Op) ownBounds(i int) bounds {
 
 // valueOf returns the value of the counter that the ref is about: 0 if there is none.
 func (x *turn) valueOf(r *ref) int64 {
-	if r.c.kind != TypeCounter || !r.c.alive(x.wall) {
+	if r.c.kind != TypeCounter || !x.alive(r) {
 		return 0
 	}
 	return r.c.value

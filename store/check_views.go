@@ -414,8 +414,10 @@ func (c *partitionCheck) checkRows() error {
 		if what := c.judgeRow(k.Key, r, old); what != "" {
 			c.problem(doRestore, "key %q: %s", k.Key, what)
 		}
-		if r.expire == 0 || last != nil && last.seq > r.seq {
-			return true // the entry of a key that has changed may be gone
+		key := counter{kind: r.kind}
+		key.setParts(r.parts)
+		if r.expire == 0 || last != nil && last.seq > r.seq || !c.opened.sets(&key) {
+			return true // the entry of a key that has changed may be gone, and others have none
 		}
 		ok := false
 		if ok, failed = c.db.HasExpiry(c.id, r.expire, k); !ok && failed == nil {

@@ -79,11 +79,6 @@ func (c *counter) key() string {
 	return unsafe.String(&c.short[0], int(c.size))
 }
 
-// alive reports whether the key exists at a wall time.
-func (c *counter) alive(wall int64) bool {
-	return c.kind != TypeNone && (c.expire == 0 || wall < c.expire)
-}
-
 // clean reports whether the row holds this very state.
 func (c *counter) clean() bool { return c.is&isChanged == 0 && !c.kind.isObject() }
 

@@ -100,7 +100,7 @@ func sketchAt(x *turn, r *ref) (*sketch.CountMin, error) {
 
 func (x *turn) sketchInit(op *Op) error {
 	r := &x.of(op)[0]
-	if r.c.alive(x.wall) {
+	if x.alive(r) {
 		return ErrSketchExists
 	}
 	if err := op.badArgument(1); err != nil {

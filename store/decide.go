@@ -111,7 +111,7 @@ func (x *turn) duplicate(op *Op, r *ref) error {
 		op.Value = r.seen.Result
 		return nil
 	}
-	if r.c.kind == TypeCounter && r.c.alive(x.wall) {
+	if r.c.kind == TypeCounter && x.alive(r) {
 		op.Value = r.c.value
 	}
 	return nil
@@ -191,7 +191,7 @@ func (x *turn) checkIncr(r *ref, delta int64, own bounds) error {
 
 // checkType refuses a key that holds an object.
 func (x *turn) checkType(r *ref) error {
-	if r.c.alive(x.wall) && r.c.kind != TypeCounter {
+	if x.alive(r) && r.c.kind != TypeCounter {
 		return ErrWrongType
 	}
 	return nil
@@ -203,7 +203,7 @@ func (x *turn) sumFor(r *ref, delta int64) (int64, error) {
 	if err := x.checkType(r); err != nil {
 		return 0, err
 	}
-	next, ok := x.total(r.c, r.p, delta)
+	next, ok := x.total(r, delta)
 	if !ok {
 		return 0, ErrOverflow
 	}
@@ -338,8 +338,8 @@ func (x *turn) postImage(e *entry, r *ref, delta int64) {
 	c := r.c
 	e.value = delta
 	switch {
-	case c.alive(x.wall):
-		e.value, _ = x.total(c, r.p, delta)
+	case x.alive(r):
+		e.value, _ = x.total(r, delta)
 		e.setExpire(c.expire)
 	case c.kind == TypeNone:
 		e.flags |= flagCreated

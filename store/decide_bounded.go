@@ -45,7 +45,7 @@ func (x *turn) cIncrEx(op *Op) error {
 	x.expireFirst(r)
 	e := x.applyEntry(op, r, op.Delta)
 	e.setClipped(op.Delta, b)
-	gone := x.expireEx(e, op, r.c)
+	gone := x.expireEx(e, op, r)
 	x.markReplaced(e, r.c)
 	x.noteIncr(e, r, !gone && op.setsExpiry(r.c.expire))
 	x.logApply(r, e)
@@ -66,8 +66,8 @@ func withTTL(decide func(*turn, *Op) error) func(*turn, *Op) error {
 			return err
 		}
 		left := int64(-1)
-		if c := x.of(op)[0].c; c.alive(x.wall) && c.expire != 0 {
-			left = c.expire - x.wall
+		if r := &x.of(op)[0]; r.c.expire != 0 && x.alive(r) {
+			left = x.left(r)
 		}
 		op.Values = append(op.Values, left)
 		return nil
@@ -107,7 +107,7 @@ func (x *turn) incrEx(op *Op) error {
 	x.expireFirst(r)
 	e := entry{kind: entryIncr, key: r.key, c: r.c}
 	e.setClipped(op.Delta, b)
-	if x.expireEx(&e, op, r.c) {
+	if x.expireEx(&e, op, r) {
 		x.remove(r)
 		return nil
 	}
@@ -141,7 +141,7 @@ func (op *Op) answer(b boundedResult) {
 // bounded computes what a bounded increment makes of a counter.
 func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 	var value int64
-	if r.c.alive(x.wall) {
+	if x.alive(r) {
 		if r.c.kind != TypeCounter {
 			return boundedResult{}, ErrWrongType
 		}
@@ -164,7 +164,7 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 		return boundedResult{}, ErrIncrementOverflow
 	}
 	if r.c.parts() != nil {
-		if next, ok = x.total(r.c, r.p, made); !ok {
+		if next, ok = x.total(r, made); !ok {
 			return boundedResult{}, ErrOverflow
 		}
 	}
@@ -210,10 +210,10 @@ func (op *Op) setsExpiry(old int64) bool {
 
 // expireEx gives a post-image the expiry that a bounded increment asks for. It
 // reports whether that is past already, so that the counter goes at once.
-func (x *turn) expireEx(e *entry, op *Op, c *counter) (gone bool) {
+func (x *turn) expireEx(e *entry, op *Op, r *ref) (gone bool) {
 	var old int64
-	if c.alive(x.wall) {
-		old = c.expire
+	if x.alive(r) {
+		old = r.c.expire
 	}
 	switch {
 	case op.Flags&NoExpire != 0:

@@ -21,7 +21,7 @@ func (x *turn) incrBy(op *Op) error {
 func (x *turn) set(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
-	alive := c.alive(x.wall)
+	alive := x.alive(r)
 	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
 		return ErrWrongType
 	}
@@ -40,7 +40,7 @@ func (x *turn) set(op *Op) error {
 	case op.Flags&HasExpire != 0:
 		e.setExpire(op.ExpireAt)
 	case op.Flags&KeepTTL != 0 && alive:
-		e.setExpire(c.expire)
+		e.setExpire(x.expiry(r))
 	}
 	x.markReplaced(&e, c)
 	x.noteSet(&e, r)
@@ -57,7 +57,7 @@ func (x *turn) mset(op *Op) error {
 		return ErrOption
 	}
 	for i := range refs {
-		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {
+		if op.Flags&NX != 0 && x.alive(&refs[i]) {
 			return nil
 		}
 	}
@@ -92,7 +92,7 @@ func (x *turn) markReplaced(e *entry, c *counter) {
 func (x *turn) del(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		alive := r.c.alive(x.wall)
+		alive := x.alive(r)
 		x.remove(r)
 		if alive {
 			op.Value++
@@ -113,7 +113,7 @@ func (x *turn) remove(r *ref) {
 			e.flags |= flagCreated
 		}
 	}
-	if !r.c.alive(x.wall) {
+	if !x.alive(r) {
 		e.flags |= flagExpired
 	}
 	x.noteDelete(&e, r)
@@ -122,7 +122,7 @@ func (x *turn) remove(r *ref) {
 
 // readCounter answers the value of a key that must be a counter if it exists.
 func (x *turn) readCounter(op *Op, r *ref) error {
-	if !r.c.alive(x.wall) {
+	if !x.alive(r) {
 		return nil
 	}
 	if r.c.kind != TypeCounter {
@@ -162,8 +162,7 @@ func (x *turn) getEx(op *Op) error {
 // expireAt sets when a key expires.
 func (x *turn) expireAt(op *Op) error {
 	r := &x.of(op)[0]
-	c := r.c
-	if !c.alive(x.wall) || !op.expireAllowed(c.expire) {
+	if !x.alive(r) || !op.expireAllowed(x.expiry(r)) {
 		return nil
 	}
 	op.Applied = true
@@ -192,7 +191,7 @@ func (op *Op) expireAllowed(old int64) bool {
 // persist removes the expiry of a key.
 func (x *turn) persist(op *Op) error {
 	r := &x.of(op)[0]
-	if r.c.alive(x.wall) && r.c.expire != 0 {
+	if x.alive(r) && r.c.expire != 0 {
 		x.logExpire(r, 0)
 		op.Applied = true
 	}
@@ -208,10 +207,10 @@ func (x *turn) logExpire(r *ref, at int64) {
 }
 
 // removeExpired logs the tombstone of a key whose time has come: the active
-// expiry cycle. A key that was changed meanwhile stays.
+// expiry cycle. A key that was changed meanwhile stays, and one that another region deletes.
 func (x *turn) removeExpired(op *Op) error {
 	for i := range x.of(op) {
-		if r := &x.of(op)[i]; !r.c.alive(x.wall) {
+		if r := &x.of(op)[i]; !x.alive(r) && r.p.sets(r.c) {
 			if r.c.kind != TypeNone {
 				x.expired++
 			}
@@ -238,7 +237,7 @@ func (x *turn) flush(p *machine, saves bool) {
 func (x *turn) read(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		alive := r.c.alive(x.wall)
+		alive := x.alive(r)
 		counter := alive && r.c.kind == TypeCounter
 		if alive {
 			x.hits++
@@ -277,8 +276,8 @@ func (x *turn) read(op *Op) error {
 				op.Value = r.c.usage()
 			}
 		case ExpireTime:
-			if op.Found = alive; alive {
-				op.Value = r.c.expire
+			if op.Found = alive; alive && r.c.expire != 0 {
+				op.Value, op.Values = r.c.expire, append(op.Values, x.left(r))
 			}
 		}
 	}

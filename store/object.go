@@ -101,7 +101,7 @@ func objectAt[T object](x *turn, op *Op, t Type) (r *ref, o T, err error) {
 
 // objectOf is objectAt for one of several keys.
 func objectOf[T object](x *turn, r *ref, t Type) (o T, err error) {
-	if !r.c.alive(x.wall) {
+	if !x.alive(r) {
 		return o, nil
 	}
 	if r.c.kind != t {

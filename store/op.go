@@ -97,8 +97,8 @@ const (
 	Exists
 	// TypeOf answers the type of Key. Out: Found, Type.
 	TypeOf
-	// ExpireTime answers when Key expires. Out: Found, Value: unix ms, 0 if
-	// it does not expire.
+	// ExpireTime answers when Key expires. Out: Found, Value: unix ms by the clock of the region that has set
+	// it, 0 if it does not expire; else Values: in how many ms.
 	ExpireTime
 	// MemoryUsage estimates the bytes that Key holds in memory. Out: Found, Value.
 	MemoryUsage

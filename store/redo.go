@@ -246,7 +246,7 @@ func (p *machine) setExpire(c *counter, at int64) {
 		return
 	}
 	c.expire = at
-	if at != 0 {
+	if at != 0 && p.sets(c) {
 		p.newExpiries.add(c)
 	}
 }

@@ -28,6 +28,7 @@ import (
 //	regionentry.go  what is logged
 //	regionown.go    what own operations note for redo, and for others
 //	regionkey.go    changes; parts of a key, and redo of them
+//	regionexpiry.go when keys expire
 //	regiontake.go   operations that take what other regions did
 //	regionflush.go  deleting everything, in all regions
 //	regiondrop.go   forgetting keys that ended, and take-backs
@@ -143,6 +144,7 @@ type regions struct {
 	RegionSet
 	ids     []part.Region             // of all members but those that are gone
 	cursors map[RegionSource]uint64   // how far this partition has taken each log
+	clocks  map[RegionSource]int64    // … and by how much its clock was ahead of logged time here
 	proved  map[RegionSource]Position // … the last position of each that its source has proved
 	// heard is, for each source, how far it has taken the logs of others, as it said in its
 	// own log, up to where that was taken here. It may be ahead of the op log: idle regions log
@@ -161,8 +163,8 @@ type regions struct {
 
 func newRegions(set RegionSet) *regions {
 	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64),
-		proved: make(map[RegionSource]Position), heard: make(map[RegionSource]map[RegionSource]uint64),
-		stated: make(map[statement]stated)}
+		clocks: make(map[RegionSource]int64), proved: make(map[RegionSource]Position),
+		heard: make(map[RegionSource]map[RegionSource]uint64), stated: make(map[statement]stated)}
 	g.setMembers(set)
 	return g
 }
@@ -207,10 +209,11 @@ func (s *RegionSet) hasOthers() bool {
 // alone reports whether there are no other regions: then no other region knows any key.
 func (g *regions) alone() bool { return len(g.ids) == 1 }
 
-// take notes what a cursor says. Cursors only go forward, so repeating it changes nothing.
-func (g *regions) take(c *RegionCursor) {
+// take notes what a cursor says, which was logged at a logged time. Cursors only go forward, so repeating it
+// changes nothing.
+func (g *regions) take(c *RegionCursor, logged int64) {
 	if c.Seq > g.cursors[c.RegionSource] {
-		g.cursors[c.RegionSource] = c.Seq
+		g.cursors[c.RegionSource], g.clocks[c.RegionSource] = c.Seq, c.Wall-logged
 		g.news++
 		if c.Proof != (Proof{}) {
 			g.proved[c.RegionSource] = Position{c.RegionTaken, c.Proof}
@@ -291,8 +294,8 @@ func (g *regions) clone() *regions {
 		return nil
 	}
 	n := *g
-	n.cursors, n.proved, n.heard = maps.Clone(g.cursors), maps.Clone(g.proved),
-		make(map[RegionSource]map[RegionSource]uint64)
+	n.cursors, n.clocks = maps.Clone(g.cursors), maps.Clone(g.clocks)
+	n.proved, n.heard = maps.Clone(g.proved), make(map[RegionSource]map[RegionSource]uint64)
 	for from, taken := range g.heard {
 		n.heard[from] = maps.Clone(taken)
 	}
@@ -364,12 +367,16 @@ func (s *RegionSet) Valid() error {
 }
 
 // appendTo appends what the state row has of regions: the set, since, then for each cursor source
-// and sequence, the positions that are proved, for each source that has said something what it
-// said, and what is of removals.
+// and sequence, for each its clock, the positions that are proved, for each source that has said
+// something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
 	b = binary.AppendUvarint(b, g.since)
-	b = appendTaken(b, sortTaken(g.cursors))
+	cursors := sortTaken(g.cursors)
+	b = appendTaken(b, cursors)
+	for _, t := range cursors {
+		b = binary.AppendVarint(b, g.clocks[t.RegionSource])
+	}
 	b = appendPositions(b, slices.SortedFunc(maps.Values(g.proved), func(a, b Position) int {
 		return a.compare(b.RegionSource)
 	}))
@@ -396,7 +403,7 @@ func (r *reader) regions() *regions {
 	g := newRegions(set)
 	g.since = r.Uvarint()
 	for _, t := range r.taken() {
-		g.cursors[t.RegionSource] = t.Seq
+		g.cursors[t.RegionSource], g.clocks[t.RegionSource] = t.Seq, r.Varint()
 	}
 	for _, at := range r.positions() {
 		if _, twice := g.proved[at.RegionSource]; twice || at.Proof == (Proof{}) ||

@@ -29,8 +29,8 @@ import (
 //	whether the key is there              it is told if some part lives, which follows from parts and bases
 //	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
 //	a key that expires                    not told from a time on that the asking region names: each
-//	                                      region deletes it by its own clock. A region that gets there
-//	                                      meanwhile has made a change
+//	                                      region hides it in its own time. One that deletes it meanwhile
+//	                                      has made a change
 //	tables                                keys of REGIONS ALL are told: tables must have the same
 //	                                      prefixes everywhere
 //	the clock of a part                   each change that a region makes of a key is in the clock of
@@ -192,7 +192,7 @@ func (g *DigestSum) add(buf []byte, k *foundKey, at int64, gone uint16) []byte {
 			*clock = max(*clock, q.Clock)
 		}
 	}
-	// Nobody sees an expired key, and each region deletes it in its own time.
+	// Nobody sees an expired key, and regions delete it in their own time.
 	if expires := k.parts.Expiry().At; expires != 0 && expires <= at {
 		return buf
 	}

@@ -39,6 +39,10 @@ func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) 
 	if e.swept {
 		e.swept, e.again = false, false
 	}
+	var inherited [part.MaxRegions]bool
+	for _, m := range p.regions.Members {
+		inherited[m.Region] = p.inherited(m.Region)
+	}
 	first, last := slotRange(int(p.id), p.count)
 	from, to := max(e.from, position(first, 0)), position(last+1, 0)
 	p.mu.Unlock()
@@ -57,7 +61,7 @@ func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) 
 			if r, bad = decodeRow(value); bad != nil {
 				return false
 			}
-			if r.hasEnded() {
+			if e := r.parts.Expiry(); r.hasEnded() || e.At != 0 && inherited[e.By] {
 				keys = append(keys, string(k.Key))
 			}
 		}

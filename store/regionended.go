@@ -88,10 +88,14 @@ func (x *turn) regionDrop(op *Op) error {
 
 // dropParts drops what can go of a key, and reports whether something stays that can go later.
 func (x *turn) dropParts(r *ref) (stays bool) {
-	g, parts := r.p.regions, r.c.parts()
+	g := r.p.regions
 	if g == nil {
 		return false
 	}
+	if r.c.kind == TypeCounter && x.adopt(r) != nil {
+		return true
+	}
+	parts := r.c.parts()
 	if len(g.owed.byKey[string(r.key)]) > 0 {
 		if x.dropSpent(r) != nil { // makes room
 			return true

@@ -92,17 +92,18 @@ func TestRegionEntries(t *testing.T) {
 func TestRegionState(t *testing.T) {
 	g := newRegions(regionSet(false))
 	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1,
-		[]RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, Proof{7, 8}, 0})
+		[]RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, Proof{7, 8}, 0}, 1000)
 	g.hear(RegionSource{third, 1}, []RegionTaken{{RegionSource{own, 0}, 2}})
 	state := partitionState{catalog: newCatalog(), regions: g.clone()}
 	b := state.encode()
 	again, err := decodeState(b)
 	if err != nil || !slices.Equal(again.encode(), b) || !reflect.DeepEqual(again.regions.heard, g.heard) ||
 		!reflect.DeepEqual(again.regions.cursors, g.cursors) ||
+		!reflect.DeepEqual(again.regions.clocks, g.clocks) || g.clocks[RegionSource{other, 0}] != -999 ||
 		!reflect.DeepEqual(again.regions.RegionSet, g.RegionSet) {
 		t.Fatalf("%+v %v", again.regions, err)
 	}
-	g.take(&RegionCursor{RegionTaken: RegionTaken{RegionSource{other, 0}, 3}})
+	g.take(&RegionCursor{RegionTaken: RegionTaken{RegionSource{other, 0}, 3}}, 2000)
 	if g.cursors[RegionSource{other, 0}] != 9 || state.regions.cursors[RegionSource{other, 0}] != 9 {
 		t.Error("a cursor goes back")
 	}

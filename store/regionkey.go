@@ -237,7 +237,7 @@ func (p *machine) showParts(c *counter, seq uint64) {
 	}
 	p.setExpire(c, at)
 	p.hot.changed(c)
-	if c.kind == TypeNone || p.regions != nil && ownUndo(parts, p.self()) {
+	if c.kind == TypeNone || p.regions != nil && (ownUndo(parts, p.self()) || p.orphaned(parts)) {
 		p.endedKey(c)
 	}
 }
@@ -279,13 +279,13 @@ func (p *machine) redoForget(e *entry, seq uint64, _ moment) error {
 }
 
 // redoCursor redoes how far a source was taken.
-func (p *machine) redoCursor(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoCursor(e *entry, seq uint64, at moment) error {
 	if seq <= p.marks.counters {
 		return nil
 	}
 	if p.regions == nil {
 		return errCorruptEntry
 	}
-	p.regions.take(&e.r.cursor)
+	p.regions.take(&e.r.cursor, at.logged)
 	return nil
 }

@@ -451,7 +451,4 @@ const (
 	// bareEntries is from how many entries of a source on a position is logged although it has
 	// brought nothing: that bounds what is read again after a crash, and what the source must keep.
 	bareEntries = 4096
-	// regionAhead is how far another region's clock may lead this one's along, ms. If it is
-	// further ahead, what was done there seems to come from the future, and changes the time here no more.
-	regionAhead = 5000
 )

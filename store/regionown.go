@@ -59,7 +59,7 @@ func (x *turn) noteIncr(e *entry, r *ref, sets bool) {
 		return
 	}
 	parts := r.c.parts()
-	begins := !r.c.alive(x.wall) && parts.Expiry().HLC != 0
+	begins := !x.alive(r) && parts.Expiry().HLC != 0
 	if begins || sets && x.givesParts(r) {
 		x.noteSetting(e, r, nil)
 	} else if parts != nil {
@@ -99,7 +99,7 @@ func (x *turn) closePart(r *ref) {
 // expireFirst logs, before an increment, that a key has expired: so the others see that what is
 // counted from now on is a new counter.
 func (x *turn) expireFirst(r *ref) {
-	if r.p.regions != nil && r.c.kind == TypeCounter && !r.c.alive(x.wall) {
+	if r.p.regions != nil && r.c.kind == TypeCounter && !x.alive(r) {
 		x.remove(r)
 	}
 }
@@ -113,7 +113,7 @@ func (x *turn) endObjects(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if r.p.regions == nil || r.c == nil || !r.c.kind.isObject() || r.c.parts() == nil ||
-			r.c.alive(x.wall) {
+			x.alive(r) {
 			continue
 		}
 		if err := x.world.reserveMore(entryRoom + len(r.key)); err != nil {
@@ -127,11 +127,11 @@ func (x *turn) endObjects(op *Op) error {
 // total is the value of a key after an increment; false if there is no room for it. In a member
 // neither the own part nor the total may leave 64 bits; what others counted meanwhile may have
 // taken the total out of them, where it is shown as the nearest number.
-func (x *turn) total(c *counter, p *machine, delta int64) (int64, bool) {
-	if !c.alive(x.wall) {
+func (x *turn) total(r *ref, delta int64) (int64, bool) {
+	if !x.alive(r) {
 		return delta, true
 	}
-	parts := c.parts()
+	c, p, parts := r.c, r.p, r.c.parts()
 	if parts == nil || p.regions == nil {
 		return sum(c.value, delta)
 	}

@@ -333,6 +333,9 @@ func (p *machine) redoLevelled(e *entry, seq uint64, _ moment) error {
 	g.stated[statement{l.Gone, l.By}] = stated{l.Since, at}
 	g.news++
 	p.ended.owes, p.ended.again = false, true
+	if p.inherited(l.Gone) {
+		p.endedOrphans()
+	}
 	return nil
 }
 

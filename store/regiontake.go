@@ -11,7 +11,7 @@ import (
 // key, a regionHear for each opid, and a regionCursor last. So all of it is one log record.
 
 // regionMerge applies what other regions did to a counter, in one step: its parts are logged as
-// they are afterwards. A key whose time has come goes first, as everywhere. If nothing is left
+// they are afterwards. A key whose time has come goes first, if this region deletes it. If nothing is left
 // of the own part because another region's deletion has seen all of it, it is closed, so that
 // the key can be dropped.
 func (x *turn) regionMerge(op *Op) error {
@@ -23,7 +23,7 @@ func (x *turn) regionMerge(op *Op) error {
 	if r.p.regions == nil {
 		return ErrNoRegions
 	}
-	if r.c.kind != TypeNone && !r.c.alive(x.wall) {
+	if r.c.kind != TypeNone && !x.alive(r) && r.p.sets(r.c) {
 		x.remove(r)
 	}
 	before := r.c.asParts(r.p.self())

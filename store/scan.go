@@ -108,7 +108,7 @@ func (s *Store) page(p *partition, cursor uint64, count int) (found []walked, ne
 // which they were found is over: they may have been taken back.
 func (s *Store) stillLive(p *partition, life uint64, found []walked) (live []walked, ok bool, err error) {
 	p.lock()
-	wall, _ := s.look()
+	at := p.moment(s.look())
 	here := p.here()
 	if here.life != life {
 		p.mu.Unlock()
@@ -116,10 +116,14 @@ func (s *Store) stillLive(p *partition, life uint64, found []walked) (live []wal
 	}
 	live = found[:0]
 	for _, f := range found {
-		if c := p.hot.peek(f.key); c != nil {
-			f.kind, f.expire = c.kind, c.expire
+		c := p.hot.peek(f.key)
+		if c == nil {
+			c = &counter{kind: f.kind, expire: f.expire, pos: f.pos}
+			if f.row != nil {
+				c.setParts(f.row.parts)
+			}
 		}
-		if f.kind != TypeNone && (f.expire == 0 || wall < f.expire) {
+		if f.kind = c.kind; p.alive(c, at) {
 			live = append(live, f)
 		}
 	}

@@ -206,22 +206,19 @@ type Store struct {
 	member atomic.Bool // of regions
 	peers  peers       // other regions that read the op log
 	// heldFor is the mark of the regions for which the log is held; 0: it is not.
-	heldFor atomic.Uint64
-	takers  sync.Pool // *taker
-	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
-	// 0: none was.
-	clockAhead atomic.Int64
-	replica    *replica       // nil: there is no other node
-	catalogMu  longlock.Mutex // one change of the tables at a time
-	rebuilds   longlock.Mutex // one rebuild at a time
-	indexing   longlock.Mutex // one commit at a time that may change the index of expiries
-	snapshots  snapshotter
-	digesting  chan struct{} // has room for one
-	scanning   atomic.Bool   // the filter of a partition's rows is being filled
-	backup     backup
-	stop       chan struct{}
-	running    sync.WaitGroup
-	closed     atomic.Bool
+	heldFor   atomic.Uint64
+	takers    sync.Pool      // *taker
+	replica   *replica       // nil: there is no other node
+	catalogMu longlock.Mutex // one change of the tables at a time
+	rebuilds  longlock.Mutex // one rebuild at a time
+	indexing  longlock.Mutex // one commit at a time that may change the index of expiries
+	snapshots snapshotter
+	digesting chan struct{} // has room for one
+	scanning  atomic.Bool   // the filter of a partition's rows is being filled
+	backup    backup
+	stop      chan struct{}
+	running   sync.WaitGroup
+	closed    atomic.Bool
 }
 
 // Open opens the data directory, recovers what it holds and starts the

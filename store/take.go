@@ -134,7 +134,6 @@ func (s *Store) Take(b []byte) (Taken, error) {
 	}
 	p.mu.Unlock()
 	if err == nil && !dead {
-		s.heed(d.wall)
 		err = d.each(t.entry)
 	}
 	var state *StateTaken
@@ -207,15 +206,6 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 		return at, streamError("entries up to %d, and what is taken ends at %d", d.upTo, at)
 	}
 	return at, nil
-}
-
-// heed makes time here no less than another region's, so that what is done here from now on counts
-// as later; but not beyond what clocks may differ.
-func (s *Store) heed(wall int64) {
-	now, _ := s.opts.Clock()
-	if s.notBefore(min(wall, now+regionAhead)); wall > now+regionAhead {
-		s.clockAhead.Store(wall - now)
-	}
 }
 
 // taker makes batches of what a source has answered. It is used again, with its memory.

@@ -174,7 +174,7 @@ func (x *turn) readable(op *Op) error {
 	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if r.c == nil || !r.c.alive(x.wall) {
+		if r.c == nil || !x.alive(r) {
 			continue
 		}
 		if u, is := r.c.object().(*unreadable); is {

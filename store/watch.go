@@ -23,7 +23,7 @@ import "slices"
 func (x *turn) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.wall)), x.wall)
+		op.Values = append(op.Values, int64(r.p.seq), int64(x.watchMark(r)), x.wall)
 	}
 	return nil
 }
@@ -40,10 +40,10 @@ const (
 	watchExpired
 )
 
-func (r *ref) watchMark(wall int64) watchMark {
+func (x *turn) watchMark(r *ref) watchMark {
 	m := watchMark(r.p.hot.made[byte(r.c.pos)])<<34 | watchMark(*r.p.hot.stamp(r.c.pos))<<2
 	switch {
-	case r.c.alive(wall):
+	case x.alive(r):
 		m |= watchExists
 	case r.c.kind != TypeNone:
 		m |= watchExpired
@@ -62,7 +62,7 @@ func (x *turn) ifUnchanged(op *Op) error {
 		r := &refs[i]
 		note := op.Deltas[watchNumbers*i:]
 		seq := uint64(note[0])
-		if r.changed(seq, watchMark(note[1]), x.wall) || r.holdsChanged(seq, note[2], x.wall) {
+		if x.changed(r, seq, watchMark(note[1])) || r.holdsChanged(seq, note[2], x.wall) {
 			op.Applied = false
 		}
 	}
@@ -71,8 +71,8 @@ func (x *turn) ifUnchanged(op *Op) error {
 
 // changed reports whether a key may have changed since a sequence and a mark
 // were noted.
-func (r *ref) changed(seq uint64, mark watchMark, wall int64) bool {
-	different := r.watchMark(wall) ^ mark
+func (x *turn) changed(r *ref, seq uint64, mark watchMark) bool {
+	different := x.watchMark(r) ^ mark
 	evicted, made := uint32(different>>2) != 0, different>>34 != 0
 	switch {
 	case r.c.seq > seq || different&watchExists != 0: // it may have expired

@@ -145,7 +145,7 @@ func (p *partition) putRow(b *persistence.Changes, k *counter, value []byte) []b
 	}
 	value = k.appendRow(value[:0])
 	b.PutRow(k.rowKey(), value)
-	if k.expire != 0 && k.kind == TypeCounter {
+	if k.expire != 0 && k.kind == TypeCounter && p.sets(k) {
 		b.PutExpiry(p.id, k.expire, k.rowKey())
 	}
 	return value

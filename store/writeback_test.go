@@ -148,7 +148,7 @@ func TestExpiryComesBack(t *testing.T) {
 	r.must(incr, later)
 	must(t, r.flushRows(p))
 	again := []Change{added(other, 9, 7)}
-	again[0].Expire = part.Expiry{HLC: uint64(at), At: at}
+	again[0].Expire = part.Expiry{HLC: uint64(at), At: at, By: own}
 	back := make(chan error)
 	revive := sync.OnceFunc(func() {
 		back <- errors.Join(do(r.Store, Op{Kind: regionMerge, Key: []byte("k"), Object: again}).Err,

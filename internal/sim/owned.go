@@ -71,7 +71,10 @@ func (u *user) own() {
 			o.value, o.there, o.expires = 0, false, 0
 		}
 	case 3:
-		far := time.Now().Add(24*time.Hour + time.Duration(n)*time.Second).UnixMilli()
+		if u.Leaps {
+			return
+		}
+		far := time.Now().Add(6*time.Hour + time.Duration(n)*time.Second).UnixMilli()
 		if u.change(o, there, "PEXPIREAT", o.key, strconv.FormatInt(far, 10)) && o.there {
 			o.expires = far
 		}

@@ -29,7 +29,9 @@ func (s *regionsWorld) checkLoads() {
 	for i, l := range loads {
 		facts := l.Facts()
 		shared := slices.DeleteFunc(slices.Clone(facts), func(f Fact) bool {
-			return !strings.HasSuffix(f.Query[1], l.Suffix)
+			// its heir has set the expiry again, by its own clock
+			again := i < len(s.left) && f.Query[0] == "PEXPIRETIME" && !strings.HasPrefix(f.Answer, "-")
+			return again || !strings.HasSuffix(f.Query[1], l.Suffix)
 		})
 		for _, r := range all {
 			for _, m := range r.machines {

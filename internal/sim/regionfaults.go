@@ -30,6 +30,7 @@ func (s *regionsWorld) faults() []Fault {
 		{"remove", 1,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
 		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, true) }) }},
+		{"hours-ahead", 1, func(_ *World, m *Machine) { s.of(m).leap() }},
 		{"leave", 1, func(_ *World, m *Machine) { s.change(m, s.leave) }},
 		{"hand-over", 6 * clustered, func(w *World, m *Machine) {
 			s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) })
@@ -47,10 +48,21 @@ func (s *regionsWorld) faults() []Fault {
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, false) }) }},
 		// "Repeated positions":
 		{"put-back", 1, func(_ *World, m *Machine) { s.putBack(s.of(m)) }},
-		// "Clocks ahead":
+		// "Clocks that leap":
 		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
 		// "Drained twins": from now on clients send an operation to two regions.
 		{"drained-twins", 0, func(*World, *Machine) { s.drainTwins.Store(true) }},
+	}
+}
+
+// leap sets the clock of a region ahead, once, if its client expects that: beyond what others set to expire,
+// but not by a window.
+func (r *region) leap() {
+	if !r.load.Leaps || r.leapt.Swap(true) {
+		return
+	}
+	for _, m := range r.machines {
+		m.TurnClock(12 * time.Hour)
 	}
 }
 

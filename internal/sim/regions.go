@@ -58,6 +58,7 @@ type region struct {
 	// and the others must show it.
 	load    *Workload
 	running sync.WaitGroup // that client
+	leapt   atomic.Bool    // its clock has
 }
 
 func (r *region) String() string { return r.name }
@@ -193,7 +194,7 @@ func (s *regionsWorld) build(shards int) *region {
 	r.load = &Workload{World: s.w, History: NewHistory(s.w), Keys: regionKeys, Connect: func() Sender {
 		return newRouter(s.w, r.machines)
 	},
-		Refusal: s.load.Refusal, Suffix: "@" + r.name}
+		Refusal: s.load.Refusal, Suffix: "@" + r.name, Leaps: s.w.Chance(0.5)}
 	share := 1.0
 	if s.options.Swarm {
 		share = 0.5

@@ -36,6 +36,8 @@ type Workload struct {
 	// Deals is the least number of operations of money, stock and limits. Unless it is 0 clients do the named
 	// activities much more often than they count.
 	Deals int
+	// Leaps: the clock of the region to which commands are sent may leap, and what is set there expires then.
+	Leaps bool
 
 	activities []activity
 	ended      atomic.Bool // clients send nothing new

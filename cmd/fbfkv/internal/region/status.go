@@ -251,7 +251,7 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	return nil
 }
 
-// maxSkew is by how much clocks may differ before it is a problem, ms: half of what a store heeds.
+// maxSkew is by how much clocks may differ before it is a problem, ms.
 const maxSkew = 2500
 
 // judge returns what the reading of a region does, and what is wrong with it and helps.
