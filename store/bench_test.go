@@ -151,20 +151,3 @@ func BenchmarkHolds(b *testing.B) {
 			})
 	}
 }
-
-// BenchmarkOpenHolds measures the memory of an open hold beside its opid of 16 bytes.
-func BenchmarkOpenHolds(b *testing.B) {
-	var before, after runtime.MemStats
-	var h holdings
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range b.N {
-		id := string(binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i)))
-		h.open(hotHash([]byte(id)), []byte("counter"), &hold{id: id, amount: 1, expires: int64(i)})
-	}
-	h.opened = nil
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(b.N)-16, "B/hold")
-	runtime.KeepAlive(h)
-}

@@ -307,7 +307,7 @@ func (x *turn) cHeld(op *Op) error {
 		return err
 	}
 	var info HeldInfo
-	if k := r.p.holds.keys[string(r.key)]; k != nil {
+	if k := r.p.holds.ofKey(r.key); k != nil {
 		info = HeldInfo{Up: k.up, Down: k.down, Open: int64(k.count)}
 		for _, h := range r.p.holds.expired(x.wall, maxUnended) {
 			if h.of == k {
@@ -329,7 +329,7 @@ func (x *turn) cHolds(op *Op) error {
 	r := &x.of(op)[0]
 	var list []HoldInfo
 	op.Value = 0
-	if k := r.p.holds.keys[string(r.key)]; k != nil && op.Delta <= math.MaxUint32 {
+	if k := r.p.holds.ofKey(r.key); k != nil && op.Delta <= math.MaxUint32 {
 		op.Value = int64(k.scan(uint32(op.Delta), int(op.At), func(h *hold) {
 			if h.expires > x.wall {
 				list = append(list, HoldInfo{ID: h.id, Amount: h.amount, Expires: h.expires})

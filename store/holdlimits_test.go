@@ -1,11 +1,15 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // openHold opens a hold that lasts a minute.
@@ -82,6 +86,32 @@ func TestEndedHoldsTakeNoMemory(t *testing.T) {
 	}
 	if s := h.takeChanged(); len(s.put) != 1 || len(s.gone) != 0 {
 		t.Errorf("a checkpoint writes %d holds and deletes %d, want the open one", len(s.put), len(s.gone))
+	}
+}
+
+// TestOpenHoldsAreSmall: an open hold takes no more memory than it is charged, beside its opid, also where
+// the slots have just grown.
+func TestOpenHoldsAreSmall(t *testing.T) {
+	if raced.Slowdown > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	for _, n := range []int{60_000, 98_400, 190_000} {
+		var before, after runtime.MemStats
+		var h holdings
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			id := string(binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i)))
+			o := &hold{id: id, amount: 1, expires: int64(i)}
+			h.open(hotHash([]byte(id)), []byte("counter"), o)
+		}
+		h.opened = nil // as behind a checkpoint
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if each := float64(after.HeapAlloc-before.HeapAlloc)/float64(n) - 16; each > holdBytes {
+			t.Errorf("%d open holds take %.1f bytes each beside their opids", n, each)
+		}
+		runtime.KeepAlive(h)
 	}
 }
 

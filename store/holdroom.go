@@ -96,7 +96,7 @@ func (p *machine) isFull(t *tableState, bytes uint64) bool {
 // roomForHold refuses a hold for which there is no memory, or no room for the record of its end.
 func (x *turn) roomForHold(op *Op, r *ref) error {
 	bytes := uint64(holdBytes + len(op.ID))
-	t, k := r.t, r.p.holds.keys[string(r.key)]
+	t, k := r.t, r.p.holds.ofKey(r.key)
 	switch {
 	case k == nil:
 		bytes += uint64(keyHoldsBytes + len(r.key))

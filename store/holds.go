@@ -1,7 +1,6 @@
 package store
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -19,8 +18,9 @@ import (
 // holdings are the open holds of a partition.
 type holdings struct {
 	keys  map[string]*keyHolds
-	due   dueHolds // the next to expire is the first
-	bytes int64    // of memory
+	last  *keyHolds // the key asked for last, as a phase of a hold asks several times; nil: none
+	due   dueHolds  // the next to expire is the first
+	bytes int64     // of memory
 	// counted is the catalogue by whose tables the holds are counted (countHolds).
 	counted *catalog
 	oldest  int64 // when the oldest was opened, unix ms; 0: it is not known
@@ -77,12 +77,20 @@ const MaxHolds = 1_000_000
 // tagOf is the tag of a hold whose (key, opid) has a hash.
 func tagOf(hash uint64) uint32 { return uint32(hash>>32) &^ isSaved }
 
+// ofKey returns the open holds of a key; nil if there are none.
+func (h *holdings) ofKey(key []byte) *keyHolds {
+	switch {
+	case len(h.due) == 0:
+		return nil
+	case h.last == nil || h.last.key != string(key):
+		h.last = h.keys[string(key)]
+	}
+	return h.last
+}
+
 // find returns the open hold of (key, opid), whose hash is given; nil if there is none.
 func (h *holdings) find(hash uint64, key, id []byte) *hold {
-	if len(h.due) == 0 {
-		return nil
-	}
-	k := h.keys[string(key)]
+	k := h.ofKey(key)
 	if k == nil {
 		return nil
 	}
@@ -98,10 +106,7 @@ func (h *holdings) find(hash uint64, key, id []byte) *hold {
 
 // of returns the sums of a key's positive and negative open holds.
 func (h *holdings) of(key []byte) (up, down int64) {
-	if len(h.due) == 0 {
-		return 0, 0
-	}
-	if k := h.keys[string(key)]; k != nil {
+	if k := h.ofKey(key); k != nil {
 		up, down = k.up, k.down
 	}
 	return up, down
@@ -113,7 +118,7 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	if h.keys == nil {
 		h.keys = make(map[string]*keyHolds)
 	}
-	k := h.keys[string(key)]
+	k := h.ofKey(key)
 	if k == nil {
 		k = &keyHolds{key: string(key), slots: make([]*hold, minHoldSlots)}
 		h.keys[k.key] = k
@@ -126,7 +131,7 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	}
 	k.put(o)
 	k.add(o.amount)
-	heap.Push(&h.due, o)
+	h.due.push(o)
 	k.bytes += o.bytes()
 	h.bytes += o.bytes()
 	h.oldest = min(h.oldest, o.opened) // 0 stays
@@ -186,7 +191,7 @@ func (h *holdings) end(o *hold) (bytes int64) {
 	} else {
 		k.down -= o.amount
 	}
-	heap.Remove(&h.due, int(o.place))
+	h.due.remove(o)
 	k.bytes -= o.bytes()
 	h.bytes -= o.bytes()
 	if o.opened == h.oldest {
@@ -194,6 +199,7 @@ func (h *holdings) end(o *hold) (bytes int64) {
 	}
 	if k.count == 0 {
 		delete(h.keys, k.key)
+		h.last = nil
 		h.bytes -= k.bytes
 	}
 	if o.tag&isSaved != 0 {
@@ -220,31 +226,46 @@ func (k *keyHolds) remove(o *hold) {
 	k.slots[i] = nil
 }
 
-// dueHolds is a heap of holds by when they expire. Each knows its place.
+// dueHolds is a heap of holds by when they expire. Each knows its place. It is no heap of package heap, which
+// looks at more holds on the way down, each of them out of the processor's cache.
 type dueHolds []*hold
 
-func (d dueHolds) Len() int { return len(d) }
-
-func (d dueHolds) Less(i, j int) bool { return d[i].expires < d[j].expires }
-
-func (d dueHolds) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].place, d[j].place = int32(i), int32(j)
+func (d *dueHolds) push(o *hold) {
+	*d = append(*d, nil)
+	d.put(len(*d)-1, o)
 }
 
-func (d *dueHolds) Push(x any) {
-	o := x.(*hold)
-	o.place = int32(len(*d))
-	*d = append(*d, o)
+func (d *dueHolds) remove(o *hold) {
+	end := len(*d) - 1
+	last := (*d)[end]
+	(*d)[end] = nil
+	if *d = (*d)[:end]; last != o {
+		d.put(int(o.place), last)
+	}
 }
 
-func (d *dueHolds) Pop() any {
-	old := *d
-	last := len(old) - 1
-	o := old[last]
-	old[last] = nil
-	*d = old[:last]
-	return o
+// put puts a hold at a free place, or above or below it.
+func (d dueHolds) put(i int, o *hold) {
+	for i > 0 && o.expires < d[(i-1)/2].expires {
+		i = d.free((i-1)/2, i)
+	}
+	for j := 2*i + 1; j < len(d); j = 2*i + 1 {
+		if j+1 < len(d) && d[j+1].expires < d[j].expires {
+			j++
+		}
+		if o.expires <= d[j].expires {
+			break
+		}
+		i = d.free(j, i)
+	}
+	d[i], o.place = o, int32(i)
+}
+
+// free moves a hold to a free place, and returns its former one.
+func (d dueHolds) free(from, to int) int {
+	d[to] = d[from]
+	d[to].place = int32(to)
+	return from
 }
 
 // next returns the hold that expires next, if its time has come by a wall time; else nil.

@@ -273,6 +273,13 @@ func TestHoldTable(t *testing.T) {
 			t.Errorf("a scan has not found the hold %s", id)
 		}
 	}
+	for _, o := range slices.Clone(h.due) {
+		h.end(o)
+	}
+	o := &hold{id: "again", amount: 1}
+	if h.open(hash(o.id), key, o); h.find(hash(o.id), key, []byte(o.id)) != o {
+		t.Error("a hold of a key that had none left is not found")
+	}
 }
 
 // FuzzHold: bytes of a hold's row that are accepted say the same when they are written again.
