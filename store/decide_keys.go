@@ -44,6 +44,9 @@ func (x *turn) set(op *Op) error {
 	}
 	x.markReplaced(&e, c)
 	x.noteSet(&e, r)
+	if op.Found && c.kind == TypeCounter {
+		op.Value = x.drained(r)
+	}
 	x.log(r.p, &e)
 	op.Applied = true
 	return nil
@@ -138,6 +141,7 @@ func (x *turn) getDel(op *Op) error {
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
 	}
+	op.Value = x.drained(r)
 	x.remove(r)
 	return nil
 }

@@ -120,6 +120,10 @@ var (
 		func(e *entry, dst []byte) []byte { return binary.AppendVarint(dst, e.r.back.Made) },
 		func(e *entry, r *sectionReader) { e.r.back.Made = r.Varint() }}
 
+	fieldWinner = entryField{"winner",
+		func(e *entry, dst []byte) []byte { return appendApplied(dst, e.r.back.Winner) },
+		func(e *entry, r *sectionReader) { e.r.back.Winner = r.applied() }}
+
 	fieldBecomes = entryField{"becomes, 1 byte",
 		func(e *entry, dst []byte) []byte { return append(dst, bit(e.r.back.Held)|bit(e.r.back.Owed)<<1) },
 		func(e *entry, r *sectionReader) {

@@ -321,8 +321,8 @@ func heardKinds() map[entryKind]kindRow {
 		entryTakeBack: {
 			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
 				"origin, which told the result; it added made. " +
-				"becomes 1: that is taken back, and value is the counter after it; 0: a deletion has " +
-				"removed it; 2: it is owed, and value is the " +
+				"becomes 1: that is taken back, and value is the counter after it; 0: deletions have " +
+				"removed it and what the origin added; 2: it is owed, and value is the " +
 				"counter. The parts are the origin's, or none",
 			fields: []entryField{fieldTable, fieldOp, fieldDot, fieldMade, fieldBecomes, fieldOrigin,
 				fieldResult, fieldParts},
@@ -343,7 +343,7 @@ func heardKinds() map[entryKind]kindRow {
 		entryPaid: {
 			name:    "paid",
 			meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
-			fields:  []entryField{fieldKey, fieldDot, fieldMade},
+			fields:  []entryField{fieldKey, fieldDot, fieldMade, fieldWinner},
 			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
 			told: always, change: (*entry).changePaid,
 		},

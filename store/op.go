@@ -127,7 +127,7 @@ const (
 	// In: Key, ID, Object: a *Lost.
 	regionLost
 	// regionOwe takes note of a debt of a removed region, of which another one tells.
-	// In: Key, Object: an *owedOp.
+	// In: Key, Object: an *part.Owed.
 	regionOwe
 	// regionLevel takes note that a region has levelled. In: Delta, the partition here; Object: a
 	// *levelled.

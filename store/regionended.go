@@ -51,7 +51,7 @@ func (p *machine) endedOwed() {
 		if len(e.keys) >= maxEnded {
 			return
 		}
-		if slices.ContainsFunc(ops, func(o owedOp) bool { return p.regions.pays(o.Region) }) {
+		if slices.ContainsFunc(ops, func(o part.Owed) bool { return p.regions.pays(o.Region) }) {
 			e.keys = append(e.keys, key)
 		}
 	}

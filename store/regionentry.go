@@ -23,7 +23,7 @@ type regional struct {
 	back   takeBack
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
-	owed   []owedOp     // what is owed, ordered
+	owed   []part.Owed  // what is owed, ordered
 	what   byte         // … and what becomes of it: owedNew, owedTold or owedSettled
 
 	levelled levelled
@@ -64,8 +64,11 @@ type Heard struct {
 type takeBack struct {
 	Dot  uint64 // its entry
 	Made int64  // what it added
-	Held bool   // the counter still contained it, as no deletion had removed it, and does not now
-	Owed bool   // it still contains it, as there was no room: it is owed
+	// Held: it is taken back, as deletions have not removed both it and what counts in its place.
+	Held bool
+	Owed bool // it would be, but there was no room: it is owed
+	// Winner is what counts in its place; of a payment alone, else it is what was heard.
+	Winner part.Applied
 }
 
 // The states of its key that a merge may tell.

@@ -18,11 +18,11 @@ func someRegional() *regional {
 				{Region: 9, Base: part.Base{Clock: 1}}}},
 		parts: part.Parts{part.FromCounter(3, -5, 1<<40)},
 		heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
-		back:  takeBack{Dot: 77, Made: -5, Held: true},
+		back:  takeBack{Dot: 77, Made: -5, Held: true, Winner: part.Applied{Region: 3, Dot: 5, Made: 6}},
 		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12,
 			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
 		clocks: []uint64{5, 7},
-		owed:   []owedOp{{2, 5, -1}, {2, 7, 1}, {3, 1, 1}},
+		owed:   []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
 	}
 }
 

@@ -94,17 +94,17 @@ func (x *turn) regionHear(op *Op) error {
 				return err
 			}
 		} else {
-			x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.p.self(), r.seen.Dot)
+			x.oweTo(r, h.applied(), r.appliedHere())
 		}
 		x.metTwins(op, r, h, first)
 	case first:
 		x.metTwins(op, r, h, true)
-		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
+		was := r.appliedThere()
 		x.hear(op, r, h, r.seen.Taken)
-		x.oweTo(r, was, h.Origin, h.Dot)
+		x.oweTo(r, was, h.applied())
 	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
 		x.metTwins(op, r, h, false)
-		x.oweTo(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, r.seen.Region, r.seen.Dot)
+		x.oweTo(r, h.applied(), r.appliedThere())
 	}
 	return nil
 }
@@ -119,6 +119,23 @@ func (r *ref) judgeHeardAgain(id []byte) {
 	} else if r.verdict == verdictNew && r.t.def.Mode == Approx && r.t.filter.Contains(r.hash) {
 		r.verdict = verdictMaybe
 	}
+}
+
+// applied is an application that was heard.
+func (h *Heard) applied() part.Applied {
+	return part.Applied{Region: h.Origin, Dot: h.Dot, Made: h.Delta - h.Clip}
+}
+
+// appliedThere is the application that the record of an operation is about, which another region made.
+func (r *ref) appliedThere() part.Applied {
+	return part.Applied{Region: r.seen.Region, Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
+}
+
+// appliedHere is the same if this region made it.
+func (r *ref) appliedHere() part.Applied {
+	a := r.appliedThere()
+	a.Region = r.p.self()
+	return a
 }
 
 // heardEntry returns the entry of an operation of another region.
@@ -153,8 +170,8 @@ func (x *turn) hear(op *Op, r *ref, h *Heard, taken uint64) {
 }
 
 // takeBack takes back the own application of an opid, because another region's ranks first; or,
-// without room for that, owes it. From then on the record is that region's. Where a deletion has
-// removed what was added, or the key holds no counter, there is nothing to take back, and only the
+// without room for that, owes it. From then on the record is that region's. Where deletions have
+// removed what both have added, or the key holds no counter, there is nothing to take back, and only the
 // record changes; but that is just as final. It must not be called again for the record that results.
 //
 // The other region's part must be here, so that the value shown is not too low. It goes with the
@@ -163,13 +180,16 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
 	own := r.c.asParts(r.p.self())
-	held, full := own.CanTakeBack(r.p.self(), back.Dot, x.undo)
-	if held && full {
+	owed := part.Owed{Applied: r.appliedHere(), Winner: h.applied()}
+	held, full := own.CanTakeBack(owed, x.undo)
+	if r.c.kind.isObject() {
+		full = true // its parts are aside
+	} else if held && full {
 		if err := x.dropSpent(r); err != nil { // it was not the key's turn yet
 			return err
 		}
 		own = r.c.asParts(r.p.self())
-		_, full = own.CanTakeBack(r.p.self(), back.Dot, x.undo)
+		_, full = own.CanTakeBack(owed, x.undo)
 	}
 	back.Held, back.Owed = held && !full, held && full
 	var winner part.Parts
@@ -183,7 +203,7 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 			winner = own[i : i+1 : i+1]
 		}
 		if total, _ = own.Value(); back.Held {
-			total, _ = own.Without(back.Made)
+			total, _ = own.AsTakenBack(owed)
 		}
 		if err := x.world.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
 			return err

@@ -16,7 +16,7 @@ const (
 	ChangeSet    ChangeKind = 2 // SET to Delta at HLC, with Expire; Bases
 	ChangeDelete ChangeKind = 3 // DEL, or the key expired; Bases
 	ChangeExpire ChangeKind = 4 // Expire was set
-	// Delta, which was added at Dot, was taken back; Parts has the winner's part
+	// Delta, which was added at Dot, was taken back, as Winner counts; Parts has that one's part
 	ChangeTakeBack ChangeKind = 5
 	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
 	// of a state, or of an heir: all Parts of the key, as the region knows them
@@ -31,6 +31,7 @@ type Change struct {
 	Delta  int64
 	HLC    uint64
 	Dot    uint64
+	Winner part.Applied
 	Expire part.Expiry // Clock is not used
 	Bases  []part.RegionBase
 	Parts  part.Parts
@@ -51,7 +52,8 @@ func (ch *Change) apply(p *part.Parts) {
 		p.SetExpiry(ch.Region, ch.Seq, ch.Expire.HLC, ch.Expire.At)
 	case ChangeTakeBack:
 		p.Merge(ch.Parts)
-		p.TakeBack(ch.Region, ch.Seq, ch.Dot, ch.Delta)
+		p.TakeBack(ch.Seq, part.Owed{Applied: part.Applied{Region: ch.Region, Dot: ch.Dot, Made: ch.Delta},
+			Winner: ch.Winner})
 	case ChangeSpent:
 		p.DropUndo(ch.Region, ch.Seq, ch.Clocks)
 	case ChangeParts:
@@ -103,6 +105,7 @@ func (e *entry) changeExpire(ch Change, expire part.Expiry) (Change, bool) {
 
 func (e *entry) changeTakeBack(ch Change, _ part.Expiry) (Change, bool) {
 	ch.Kind, ch.Delta, ch.Dot, ch.Parts = ChangeTakeBack, e.r.back.Made, e.r.back.Dot, e.r.parts
+	ch.Winner = e.winner()
 	if e.r.back.Owed { // from now on others know who won
 		ch.Kind = ChangeParts
 		return ch, len(ch.Parts) > 0
@@ -110,8 +113,14 @@ func (e *entry) changeTakeBack(ch Change, _ part.Expiry) (Change, bool) {
 	return ch, e.r.back.Held
 }
 
+// winner is the application that a take-back is about, of the region that counts.
+func (e *entry) winner() part.Applied {
+	return part.Applied{Region: e.r.heard.Origin, Dot: e.r.heard.Dot, Made: e.delta - e.clip}
+}
+
 func (e *entry) changePaid(ch Change, _ part.Expiry) (Change, bool) {
 	ch.Kind, ch.Delta, ch.Dot = ChangeTakeBack, e.r.back.Made, e.r.back.Dot
+	ch.Winner = e.r.back.Winner
 	return ch, true
 }
 
@@ -249,7 +258,8 @@ func (p *machine) redoTakeBack(e *entry, seq uint64, at moment) error {
 		_ = p.redoOwnParts(e, seq, at)
 	}
 	if back := &e.r.back; back.Owed && seq > p.marks.counters && p.regions != nil {
-		p.noteOwed(e.key, []owedOp{{p.self(), back.Dot, back.Made}})
+		own := part.Applied{Region: p.self(), Dot: back.Dot, Made: back.Made}
+		p.noteOwed(e.key, []part.Owed{{Applied: own, Winner: e.winner()}})
 	}
 	p.redoRecordTakenBack(e, seq, at)
 	return nil
@@ -258,7 +268,7 @@ func (p *machine) redoTakeBack(e *entry, seq uint64, at moment) error {
 // redoOwnParts redoes an entry that changes nothing but the parts of a key, and pays what is owed of it.
 func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 	if e.kind == entryPaid && seq > p.marks.counters && p.regions != nil {
-		p.regions.owed.remove(e.key, []owedOp{{Region: p.self(), Dot: e.r.back.Dot}})
+		p.regions.owed.remove(e.key, []part.Owed{owedAt(p.self(), e.r.back.Dot)})
 	}
 	if c := p.replaced(e, seq); c != nil {
 		p.redoParts(c, e, seq)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -15,8 +14,12 @@ import (
 // owed: if that region is lost, its heir takes it back (regionremove.go). It is settled when
 //
 //	the region's take-back arrives, with its log or in its part
-//	a deletion has removed what was applied
+//	deletions have removed what was applied and the winner
 //	the key is dropped
+//
+// The region takes it back even if a deletion has removed it, unless one has removed the winner as well: the
+// deletion was of the operation, so the winner does not count either. A drain hands out nothing of
+// what is known to be owed (drained).
 //
 // A region whose take-back came first owes nothing: when it is heard, the record of its operation
 // becomes that of the one which counts (regionLost), so that nobody later finds that it lost. An
@@ -42,21 +45,16 @@ const (
 	owedSettled = 2
 )
 
-// owedOp is an operation that a region is to take back: it applied it at Dot of its partition, and
-// Made is what that added.
-type owedOp struct {
-	Region part.Region
-	Dot    uint64
-	Made   int64
-}
+func compareOwed(a, b part.Owed) int { return a.Compare(b.Applied) }
 
-func (o owedOp) compare(b owedOp) int {
-	return cmp.Or(cmp.Compare(o.Region, b.Region), cmp.Compare(o.Dot, b.Dot))
+// owedAt is a debt of a region, of its application at dot, to be compared.
+func owedAt(r part.Region, dot uint64) part.Owed {
+	return part.Owed{Applied: part.Applied{Region: r, Dot: dot}}
 }
 
 // owedOps are the owed operations of a partition.
 type owedOps struct {
-	byKey map[string][]owedOp // ordered
+	byKey map[string][]part.Owed // ordered
 	count [part.MaxRegions]int
 }
 
@@ -81,7 +79,7 @@ func (g *regions) pays(r part.Region) bool { return r == g.Self || g.gone(r) }
 
 // owedToTell are the operations of a key that this region and regions which are gone owe: nobody
 // else tells them.
-func (g *regions) owedToTell(key []byte) (owed []owedOp) {
+func (g *regions) owedToTell(key []byte) (owed []part.Owed) {
 	for _, o := range g.owed.byKey[string(key)] {
 		if g.pays(o.Region) {
 			owed = append(owed, o)
@@ -91,19 +89,19 @@ func (g *regions) owedToTell(key []byte) (owed []owedOp) {
 }
 
 // knows reports whether an operation is among those of its key.
-func (o *owedOps) knows(key []byte, op owedOp) bool {
-	_, ok := slices.BinarySearchFunc(o.byKey[string(key)], op, owedOp.compare)
+func (o *owedOps) knows(key []byte, op part.Owed) bool {
+	_, ok := slices.BinarySearchFunc(o.byKey[string(key)], op, compareOwed)
 	return ok
 }
 
 // add adds operations of a key, ordered, and reports whether it had none.
-func (o *owedOps) add(key []byte, add []owedOp) {
+func (o *owedOps) add(key []byte, add []part.Owed) {
 	if o.byKey == nil {
-		o.byKey = make(map[string][]owedOp)
+		o.byKey = make(map[string][]part.Owed)
 	}
 	ops := o.byKey[string(key)]
 	for _, op := range add {
-		if i, ok := slices.BinarySearchFunc(ops, op, owedOp.compare); !ok {
+		if i, ok := slices.BinarySearchFunc(ops, op, compareOwed); !ok {
 			ops = slices.Insert(ops, i, op)
 			o.count[op.Region]++
 		}
@@ -112,22 +110,22 @@ func (o *owedOps) add(key []byte, add []owedOp) {
 }
 
 // of returns what a region owes of a key. The next change moves it.
-func (o *owedOps) of(key []byte, r part.Region) []owedOp {
+func (o *owedOps) of(key []byte, r part.Region) []part.Owed {
 	ops := o.byKey[string(key)]
-	from, _ := slices.BinarySearchFunc(ops, owedOp{Region: r}, owedOp.compare)
-	to, _ := slices.BinarySearchFunc(ops, owedOp{Region: r + 1}, owedOp.compare)
+	from, _ := slices.BinarySearchFunc(ops, owedAt(r, 0), compareOwed)
+	to, _ := slices.BinarySearchFunc(ops, owedAt(r+1, 0), compareOwed)
 	return ops[from:to]
 }
 
 // remove removes operations of a key, ordered.
-func (o *owedOps) remove(key []byte, gone []owedOp) {
+func (o *owedOps) remove(key []byte, gone []part.Owed) {
 	ops := o.byKey[string(key)]
-	first, _ := slices.BinarySearchFunc(ops, gone[0], owedOp.compare)
-	kept := slices.DeleteFunc(ops[first:], func(op owedOp) bool {
-		for len(gone) > 0 && gone[0].compare(op) < 0 {
+	first, _ := slices.BinarySearchFunc(ops, gone[0], compareOwed)
+	kept := slices.DeleteFunc(ops[first:], func(op part.Owed) bool {
+		for len(gone) > 0 && compareOwed(gone[0], op) < 0 {
 			gone = gone[1:]
 		}
-		is := len(gone) > 0 && gone[0].compare(op) == 0
+		is := len(gone) > 0 && compareOwed(gone[0], op) == 0
 		if is {
 			o.count[op.Region]--
 		}
@@ -140,21 +138,33 @@ func (o *owedOps) remove(key []byte, gone []owedOp) {
 	}
 }
 
-// appendOwed appends how many operations there are, and for each its region u8, dot u, and what it added v.
-func appendOwed(b []byte, ops []owedOp) []byte {
+// appendApplied appends the region u8 of an application, its dot u, and what it added v.
+func appendApplied(b []byte, a part.Applied) []byte {
+	return binary.AppendVarint(binary.AppendUvarint(append(b, byte(a.Region)), a.Dot), a.Made)
+}
+
+func (r *reader) applied() part.Applied {
+	a := part.Applied{Region: part.Region(r.Byte()), Dot: r.Uvarint(), Made: r.Varint()}
+	if a.Region >= part.MaxRegions || a.Dot == 0 {
+		r.Fail()
+	}
+	return a
+}
+
+// appendOwed appends how many operations there are, and for each its application, and the winner.
+func appendOwed(b []byte, ops []part.Owed) []byte {
 	b = binary.AppendUvarint(b, uint64(len(ops)))
 	for _, o := range ops {
-		b = binary.AppendUvarint(append(b, byte(o.Region)), o.Dot)
-		b = binary.AppendVarint(b, o.Made)
+		b = appendApplied(appendApplied(b, o.Applied), o.Winner)
 	}
 	return b
 }
 
 // owedOps reads what appendOwed wrote: ordered, without repeats.
-func (r *reader) owedOps() (ops []owedOp) {
-	for n := r.UpTo(uint64(len(r.Rest) / 3)); n > 0 && r.err() == nil; n-- {
-		o := owedOp{part.Region(r.Byte()), r.Uvarint(), r.Varint()}
-		if i := len(ops); o.Region >= part.MaxRegions || o.Dot == 0 || i > 0 && o.compare(ops[i-1]) <= 0 {
+func (r *reader) owedOps() (ops []part.Owed) {
+	for n := r.UpTo(uint64(len(r.Rest) / 6)); n > 0 && r.err() == nil; n-- {
+		o := part.Owed{Applied: r.applied(), Winner: r.applied()}
+		if i := len(ops); i > 0 && compareOwed(o, ops[i-1]) <= 0 {
 			r.Fail()
 		}
 		ops = append(ops, o)
@@ -188,36 +198,37 @@ func (r *reader) owed() (o owedOps) {
 
 // settled reports whether parts show that an operation is not owed any more. Before this region has
 // levelled, it may hear that a removed one owes something that it does not know of.
-func (p *machine) settled(parts part.Parts, o owedOp) bool {
-	owes, here := parts.Owes(o.Region, o.Dot)
+func (p *machine) settled(parts part.Parts, o part.Owed) bool {
+	owes, here := parts.Owes(o)
 	return !owes && (here || !p.levelling(o.Region))
 }
 
 // settledBy returns what parts show to be settled of a key; taken, ordered, are take-backs that they may have
 // forgotten since. It looks once at each operation that is owed, and at each take-back.
-func (p *machine) settledBy(key []byte, parts part.Parts, taken []owedOp) (settled []owedOp) {
+func (p *machine) settledBy(key []byte, parts part.Parts, taken []part.Owed) (settled []part.Owed) {
 	ops := p.regions.owed.byKey[string(key)]
 	for i := range parts {
 		q := &parts[i]
-		from, _ := slices.BinarySearchFunc(ops, owedOp{Region: q.Region}, owedOp.compare)
+		from, _ := slices.BinarySearchFunc(ops, owedAt(q.Region, 0), compareOwed)
 		if from == len(ops) || ops[from].Region != q.Region {
 			continue
 		}
 		for _, u := range q.Undo {
-			taken = append(taken, owedOp{Region: q.Region, Dot: u.Dot})
+			taken = append(taken, owedAt(q.Region, u.Dot))
 		}
 	}
-	slices.SortFunc(taken, owedOp.compare)
+	slices.SortFunc(taken, compareOwed)
 	region := part.Region(part.MaxRegions)
 	var q part.Part
 	for _, o := range ops {
 		if o.Region != region {
 			region, q = o.Region, parts.Of(o.Region)
 		}
-		for len(taken) > 0 && taken[0].compare(o) < 0 {
+		for len(taken) > 0 && compareOwed(taken[0], o) < 0 {
 			taken = taken[1:]
 		}
-		is := len(taken) > 0 && taken[0].compare(o) == 0 || o.Dot <= q.Base.Clock
+		is := len(taken) > 0 && compareOwed(taken[0], o) == 0 ||
+			o.Dot <= q.Base.Clock && !parts.Holds(o.Winner)
 		if is || o.Dot > q.Clock && !p.levelling(region) { // else the key was dropped since
 			settled = append(settled, o)
 		}
@@ -225,19 +236,19 @@ func (p *machine) settledBy(key []byte, parts part.Parts, taken []owedOp) (settl
 	return settled
 }
 
-// someRemoved reports whether a deletion has removed something that is owed of a key.
+// someRemoved reports whether deletions may have removed something that is owed of a key, and its winner.
 func (p *machine) someRemoved(key []byte, parts part.Parts) bool {
 	return slices.ContainsFunc(parts, func(q part.Part) bool {
 		ops := p.regions.owed.of(key, q.Region)
-		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock
+		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock && !parts.Holds(ops[0].Winner)
 	})
 }
 
 // settles adds what a change, which is not in parts yet, takes back or forgets of take-backs.
-func (ch *Change) settles(parts part.Parts, taken []owedOp) []owedOp {
+func (ch *Change) settles(parts part.Parts, taken []part.Owed) []part.Owed {
 	switch ch.Kind {
 	case ChangeTakeBack:
-		return append(taken, owedOp{Region: ch.Region, Dot: ch.Dot})
+		return append(taken, owedAt(ch.Region, ch.Dot))
 	case ChangeSpent:
 		clocks := ch.Clocks
 		for _, u := range parts.Of(ch.Region).Undo {
@@ -245,7 +256,7 @@ func (ch *Change) settles(parts part.Parts, taken []owedOp) []owedOp {
 				clocks = clocks[1:]
 			}
 			if len(clocks) > 0 && clocks[0] == u.Clock {
-				taken = append(taken, owedOp{Region: ch.Region, Dot: u.Dot})
+				taken = append(taken, owedAt(ch.Region, u.Dot))
 			}
 		}
 	}
@@ -253,7 +264,7 @@ func (ch *Change) settles(parts part.Parts, taken []owedOp) []owedOp {
 }
 
 // settle logs that operations are not owed any more. Its room is reserved.
-func (x *turn) settle(r *ref, settled []owedOp) {
+func (x *turn) settle(r *ref, settled []part.Owed) {
 	if len(settled) > 0 {
 		x.log(r.p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: settled, what: owedSettled}})
 	}
@@ -261,24 +272,24 @@ func (x *turn) settle(r *ref, settled []owedOp) {
 
 // owedRoom bounds what an entry that names operations takes in the log.
 func (r *ref) owedRoom(ops int) int {
-	return entryRoom + len(r.key) + ops*(1+2*binary.MaxVarintLen64)
+	return entryRoom + len(r.key) + ops*2*(1+2*binary.MaxVarintLen64)
 }
 
 // oweTo is owe of what lost against an operation of another region, the winner. A region that has
 // said that it took the winner has taken its own operation back, or has told that it owes that. Its
 // part need not show it any more: a take-back is forgotten once all have acknowledged it, and a
 // region that took a state then still has the record of what lost.
-func (x *turn) oweTo(r *ref, lost owedOp, winner part.Region, dot uint64) {
+func (x *turn) oweTo(r *ref, lost, winner part.Applied) {
 	g := r.p.regions
-	known := g.member(lost.Region) != nil && g.member(winner) != nil
-	if known && g.heard[g.source(lost.Region, r.slot)][g.source(winner, r.slot)] < dot {
-		x.owe(r, lost, false)
+	known := g.member(lost.Region) != nil && g.member(winner.Region) != nil
+	if known && g.heard[g.source(lost.Region, r.slot)][g.source(winner.Region, r.slot)] < winner.Dot {
+		x.owe(r, part.Owed{Applied: lost, Winner: winner}, false)
 	}
 }
 
 // owe logs that another region is to take an operation back, unless that is known or has been done. If
 // that region is gone, others must hear of it, unless one of them has told it.
-func (x *turn) owe(r *ref, o owedOp, told bool) {
+func (x *turn) owe(r *ref, o part.Owed, told bool) {
 	p := r.p
 	g := p.regions
 	m := g.member(o.Region)
@@ -293,7 +304,7 @@ func (x *turn) owe(r *ref, o owedOp, told bool) {
 	if m.Gone && m.Heir != g.Self && !told && !p.levelling(o.Region) {
 		what = owedTold // before that it is told when this region has levelled
 	}
-	x.log(p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: []owedOp{o}, what: what}})
+	x.log(p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: []part.Owed{o}, what: what}})
 }
 
 // redoOwed redoes that something is owed, or is not any more.
@@ -313,7 +324,7 @@ func (p *machine) redoOwed(e *entry, seq uint64, _ moment) error {
 }
 
 // noteOwed adds owed operations of a key. The cycle looks at those that may be taken back here.
-func (p *machine) noteOwed(key []byte, ops []owedOp) {
+func (p *machine) noteOwed(key []byte, ops []part.Owed) {
 	g, end := p.regions, &p.ended
 	first := len(g.owed.of(key, ops[0].Region)) == 0
 	g.owed.add(key, ops)
@@ -344,10 +355,11 @@ func (x *turn) regionLost(op *Op) error {
 	if g == nil {
 		return ErrNoRegions
 	}
-	lost := owedOp{l.Region, l.Dot, l.Made}
+	lost := part.Owed{Applied: part.Applied{Region: l.Region, Dot: l.Dot, Made: l.Made},
+		Winner: l.Winner.applied()}
 	switch known := g.owed.knows(r.key, lost); {
 	case known && !l.Owed:
-		x.settle(r, []owedOp{lost})
+		x.settle(r, []part.Owed{lost})
 		return nil
 	case known:
 		return nil
@@ -369,7 +381,7 @@ func (x *turn) regionLost(op *Op) error {
 // if the heir is lost, this region may be the next.
 func (x *turn) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
-	o, ok := op.Object.(*owedOp)
+	o, ok := op.Object.(*part.Owed)
 	if !ok {
 		return ErrOption
 	}
@@ -413,14 +425,14 @@ func (x *turn) pay(r *ref) (stays bool) {
 
 // payOwn takes back what this region owes, as far as there is room, and returns how many operations
 // that are. full: only other regions make room for more, as they take what this one has told.
-func (x *turn) payOwn(r *ref, ops []owedOp) (n int, full bool) {
+func (x *turn) payOwn(r *ref, ops []part.Owed) (n int, full bool) {
 	for _, o := range slices.Backward(ops) {
-		_, full = r.c.parts().CanTakeBack(o.Region, o.Dot, x.undo)
-		if full || x.world.reserveMore(entryRoom+len(r.key)) != nil {
+		_, full = r.c.parts().CanTakeBack(o, x.undo)
+		if full = full || r.c.kind.isObject(); full || x.world.reserveMore(entryRoom+len(r.key)) != nil {
 			break
 		}
 		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c,
-			r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made}}})
+			r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made, Winner: o.Winner}}})
 		n++
 	}
 	return n, full
@@ -428,13 +440,13 @@ func (x *turn) payOwn(r *ref, ops []owedOp) (n int, full bool) {
 
 // payAsHeir takes back what a removed region owes. There is always room, as its take-backs stay until the key
 // ends. They are logged at once: each has a sequence of its own, the last one that of the entry.
-func (x *turn) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
+func (x *turn) payAsHeir(r *ref, of part.Region, ops []part.Owed) (n int) {
 	if len(ops) == 0 || x.world.reserveMore(r.owedRoom(2*len(ops))) != nil { // in the part, too
 		return 0
 	}
 	err := x.asHeir(r, of, len(ops), func(parts *part.Parts, seq uint64) {
 		for i, o := range ops {
-			parts.TakeBack(o.Region, seq+uint64(i), o.Dot, o.Made)
+			parts.TakeBack(seq+uint64(i), o)
 		}
 	})
 	if err != nil {
@@ -452,3 +464,17 @@ const (
 	// brought nothing: that bounds what is read again after a crash, and what the source must keep.
 	bareEntries = 4096
 )
+
+// drained is what a deletion hands out of a counter: its value without what is owed, which its region takes
+// back though it is deleted.
+func (x *turn) drained(r *ref) int64 {
+	if r.p.regions == nil || r.c.kind != TypeCounter {
+		return r.c.value
+	}
+	owed := r.p.regions.owed.byKey[string(r.key)]
+	if len(owed) == 0 {
+		return r.c.value
+	}
+	v, _ := r.c.asParts(r.p.self()).AsPaid(owed).Value()
+	return v
+}

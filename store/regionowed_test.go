@@ -10,8 +10,16 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
+// owedOp is owed; what counts in its place is not held.
+func owedOp(r part.Region, dot uint64, made int64) part.Owed {
+	return part.Owed{Applied: part.Applied{Region: r, Dot: dot, Made: made},
+		Winner: part.Applied{Region: 1, Dot: 1}}
+}
+
+func sameOwed(a, b part.Owed) bool { return a.Applied == b.Applied }
+
 // owedOf is what a key's operations are owed for.
-func (s *idStore) owedOf(key string) []owedOp {
+func (s *idStore) owedOf(key string) []part.Owed {
 	p := s.partitions[0]
 	p.lock()
 	defer p.mu.Unlock()
@@ -54,12 +62,12 @@ func TestOwed(t *testing.T) {
 		return Change{Kind: ChangeTakeBack, Region: h.region, Seq: s.seq[h.region], Dot: h.dot,
 			Delta: h.delta}
 	}
-	want := make(map[string][]owedOp)
+	want := make(map[string][]part.Owed)
 	settle := func(key string, how func(h, winner told)) {
 		a, c := at(key, 0, -1), at(key, 2, -2)
 		mustTake(t, s, a)
 		mustTake(t, s, c, a)
-		if got := s.owedOf(key); !slices.Equal(got, []owedOp{{0, a.dot, 5}}) {
+		if got := s.owedOf(key); !slices.EqualFunc(got, []part.Owed{owedOp(0, a.dot, 5)}, sameOwed) {
 			t.Errorf("%s: owed is %v", key, got)
 		}
 		if how(a, c); len(s.owedOf(key)) > 0 {
@@ -89,12 +97,12 @@ func TestOwed(t *testing.T) {
 		wantOp(t, cincr(s.Store, key, "x", 5), 5, true)
 		h := at(key, 0, map[bool]int64{true: 1, false: -1}[first])
 		if mustTake(t, s, h); first {
-			want[key] = []owedOp{{0, h.dot, 5}}
+			want[key] = []part.Owed{owedOp(0, h.dot, 5)}
 		}
 	}
 	c, a := at("the later one", 2, -2), at("the later one", 0, -1)
 	mustTake(t, s, c, a)
-	want["the later one"] = []owedOp{{0, a.dot, 5}}
+	want["the later one"] = []part.Owed{owedOp(0, a.dot, 5)}
 	a, c = at("taken back first", 0, -1), at("taken back first", 2, -2)
 	mustTake(t, s, a)
 	must(t, s.lost(a, c))
@@ -111,7 +119,7 @@ func TestOwed(t *testing.T) {
 		got := p.regions.owed
 		n := 0
 		for key, ops := range got.byKey {
-			if n += len(ops); !slices.Equal(ops, want[key]) {
+			if n += len(ops); !slices.EqualFunc(ops, want[key], sameOwed) {
 				t.Errorf("%s: of %s %v is owed, not %v", when, key, ops, want[key])
 			}
 		}
@@ -127,7 +135,7 @@ func TestOwed(t *testing.T) {
 	p := s.partitions[0]
 	p.lock()
 	for i := 0; p.regions.owed.byOthers(1) < maxOwed; i++ {
-		p.regions.owed.add(fmt.Append(nil, "many", i), []owedOp{{0, 1, 1}})
+		p.regions.owed.add(fmt.Append(nil, "many", i), []part.Owed{owedOp(0, 1, 1)})
 	}
 	p.mu.Unlock()
 	wantOp(t, cincr(s.Store, "too many", "x", 5), 5, true)
@@ -330,14 +338,14 @@ func TestOwedIsTold(t *testing.T) {
 	must(t, d.each(func(e *pulledEntry) error {
 		switch e.kind {
 		case entryOwed:
-			got = append(got, fmt.Sprint(string(e.key), e.r.owed))
+			got = append(got, fmt.Sprint(string(e.key), e.r.owed[0].Applied))
 		case entryLevelled:
 			got = append(got, fmt.Sprint(e.r.levelled.Gone))
 		}
 		return nil
 	}))
-	want := []string{fmt.Sprint("early", []owedOp{{0, early.dot, 5}}), "0",
-		fmt.Sprint("late", []owedOp{{0, late.dot, 7}})}
+	want := []string{fmt.Sprint("early", owedOp(0, early.dot, 5).Applied), "0",
+		fmt.Sprint("late", owedOp(0, late.dot, 7).Applied)}
 	if !slices.Equal(got, want) {
 		t.Errorf("it tells %v, not %v", got, want)
 	}
@@ -349,7 +357,7 @@ func TestOwedIsTold(t *testing.T) {
 	must(t, s.SetRegions(set))
 	owes := func(key string, dot uint64) {
 		t.Helper()
-		must(t, s.internalOp(Op{Kind: regionOwe, Key: []byte(key), Object: &owedOp{0, dot, 5}}))
+		must(t, s.internalOp(Op{Kind: regionOwe, Key: []byte(key), Object: ptr(owedOp(0, dot, 5))}))
 	}
 	owes("k", a.dot)
 	owes("unknown", 1)
@@ -386,7 +394,7 @@ func TestHeirOfHeir(t *testing.T) {
 	set, err := set.Remove(2, 0)
 	must(t, err)
 	must(t, s.SetRegions(set))
-	must(t, s.internalOp(Op{Kind: regionOwe, Key: []byte("k"), Object: &owedOp{0, h.dot, 5}}))
+	must(t, s.internalOp(Op{Kind: regionOwe, Key: []byte("k"), Object: ptr(owedOp(0, h.dot, 5))}))
 	if owed := s.owedOf("k"); len(owed) != 1 {
 		t.Fatalf("owed is %v", owed)
 	}

@@ -186,7 +186,11 @@ func (w *testRemoval) forget() {
 		return slices.ContainsFunc(w.lost, func(l lostRegion) bool { return int(l.region) == region })
 	}
 	for i := range w.history {
-		w.history[i].known = decided(w.history[i].region)
+		h := &w.history[i]
+		h.known = decided(h.region)
+		if h.lost && h.gone && h.opid != "" { // others may know from its take-back that it is gone
+			w.unsure[h.key] = true
+		}
 	}
 	for i := range w.dels {
 		w.dels[i].known = decided(w.dels[i].region)

@@ -29,6 +29,7 @@ func (w *testRegions) gap(r, from *testRegion, n, first uint16) {
 
 // state asks for a page.
 func (w *testRegions) state(r *testRegion, x *stateRead, most int) ([]byte, error) {
+	w.stated = true
 	last, _, _ := pullRange(int(x.n), x.from.parts, r.parts, x.first)
 	return x.from.s.State(StateQuery{Pull: Pull{
 		By: part.Region(r.n), Group: 77, Incarnation: x.from.s.Meta().Incarnation, Partition: x.n,

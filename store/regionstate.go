@@ -227,7 +227,7 @@ func (s *Store) positionOfNext(after []byte) uint64 {
 type foundKey struct {
 	key   []byte
 	parts part.Parts
-	owed  []owedOp // by the source, and by regions that are gone
+	owed  []part.Owed // by the source, and by regions that are gone
 	pos   uint64
 	row   *row
 	known bool // its parts are

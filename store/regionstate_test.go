@@ -456,7 +456,7 @@ func TestPageRefused(t *testing.T) {
 		{"an operation", 1, entry{kind: entryApply, table: 1, key: []byte("k0"), id: []byte("x"), delta: 1}, false},
 		{"a deletion", 0, entry{kind: entryDelete, key: []byte("k0")}, false},
 		{"what is owed no longer", 0, entry{kind: entryOwed, key: []byte("k0"),
-			r: &regional{owed: []owedOp{{0, 2, 3}}, what: owedSettled}}, false},
+			r: &regional{owed: []part.Owed{owedOp(0, 2, 3)}, what: owedSettled}}, false},
 		{"levelled at no sequence", 0, entry{kind: entryLevelled,
 			r: &regional{levelled: levelled{Gone: 2, Since: 1}}}, false},
 	} {

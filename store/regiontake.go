@@ -29,7 +29,7 @@ func (x *turn) regionMerge(op *Op) error {
 	before := r.c.asParts(r.p.self())
 	parts := append(x.parts[:0], before...)
 	owed := len(r.p.regions.owed.byKey[string(r.key)]) > 0
-	var taken, settled []owedOp
+	var taken, settled []part.Owed
 	settles := false
 	for i := range changes {
 		ch := &changes[i]

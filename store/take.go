@@ -484,7 +484,7 @@ func (t *taker) flush(whole bool) error {
 	}
 	for i := range t.owed {
 		op := add(regionOwe)
-		op.Key, op.Object = t.owed[i].key, &t.owed[i].owedOp
+		op.Key, op.Object = t.owed[i].key, &t.owed[i].Owed
 	}
 	if whole {
 		for i := range t.levelled {
@@ -546,7 +546,7 @@ func (t *taker) sorted() []Change {
 // keyOwed is an operation of a key that a region owes.
 type keyOwed struct {
 	key []byte
-	owedOp
+	part.Owed
 }
 
 // takeOwed takes what is owed.

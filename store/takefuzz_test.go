@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // fuzzIncarnation is the incarnation of the source whose answers FuzzTake takes.
@@ -110,7 +111,7 @@ func takePages(t testing.TB) (pages [][]byte) {
 		Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{2, 0}, 3}}}).Err)
 	p := s.partitions[0]
 	p.lock()
-	p.noteOwed([]byte("k1"), []owedOp{{0, 2, 3}})
+	p.noteOwed([]byte("k1"), []part.Owed{owedOp(0, 2, 3)})
 	p.regions.stated[statement{2, RegionSource{0, 0}}] = stated{1, 2}
 	p.mu.Unlock()
 	q := StateQuery{Pull: Pull{

@@ -15,7 +15,7 @@ import (
 //	set     if bit 0: clock - its clock u, HLC u, value v
 //	expire  if bit 1: clock - its clock u, HLC u, at v, by u8
 //	undo    if bit 2: number u, and for each: its clock - that of the one before u,
-//	        its clock - dot u, delta v
+//	        its clock - dot u, delta v, of the winner: region u8, dot u, made - delta v
 //	base    if bit 3: clock u, cum v
 //
 // There is one encoding of each value, and no other is accepted.
@@ -68,6 +68,8 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 		before := uint64(0)
 		for _, u := range undo {
 			b = appendRegister(b, u.Clock-before, u.Clock-u.Dot, u.Delta)
+			b = binary.AppendUvarint(append(b, byte(u.Winner.Region)), u.Winner.Dot)
+			b = binary.AppendVarint(b, u.Winner.Made-u.Delta)
 			before = u.Clock
 		}
 	}
@@ -163,15 +165,17 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	return kept
 }
 
-// readUndo reads the take-backs. Each takes three bytes or more, so memory is bounded by input.
+// readUndo reads the take-backs. Each takes six bytes or more, so memory is bounded by input.
 func (q *Part) readUndo(r *coding.Reader) {
-	n := r.UpTo(uint64(len(r.Rest) / 3))
+	n := r.UpTo(uint64(len(r.Rest) / 6))
 	q.Undo = make([]Undo, 0, n)
 	before := uint64(0)
 	for range n {
 		clock := before + r.UpTo(q.Clock-before)
 		u := Undo{Clock: clock, Dot: clock - r.UpTo(clock), Delta: r.Varint()}
-		if u.Clock == before || u.Dot == 0 || u.Dot == u.Clock {
+		u.Winner = Applied{Region(r.Byte()), r.Uvarint(), r.Varint()}
+		u.Winner.Made += u.Delta
+		if u.Clock == before || u.Dot == 0 || u.Dot == u.Clock || u.Winner.Region >= MaxRegions {
 			r.Fail()
 		}
 		if r.Bad {

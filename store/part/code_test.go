@@ -14,8 +14,9 @@ var sample = Parts{
 	{Region: 3, Clock: 300, Live: 299, Cum: math.MinInt64,
 		Set:    Register{Clock: 298, HLC: 1 << 60, Value: -9},
 		Expire: Expiry{Clock: 300, HLC: 1<<60 + 1, At: 1_800_000_000_000, By: 2},
-		Undo:   []Undo{{Dot: 1, Clock: 2, Delta: 7}, {Dot: 200, Clock: 300, Delta: -7}},
-		Base:   Base{Clock: 2, Cum: 3}},
+		Undo: []Undo{{Dot: 1, Clock: 2, Delta: 7},
+			{Dot: 200, Clock: 300, Delta: -7, Winner: Applied{3, 9, 5}}},
+		Base: Base{Clock: 2, Cum: 3}},
 	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1},
 }
 
@@ -24,7 +25,7 @@ func TestCode(t *testing.T) {
 	t.Parallel()
 	b := sample.AppendTo(nil)
 	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
-		"0202010eaa02640d02060f00ffffffffffffffffff01ffffffffffffffffff0102"
+		"0202010e00000daa02640d03091802060f00ffffffffffffffffff01ffffffffffffffffff0102"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("the bytes are\n%s, were\n%s", got, want)
 	}
@@ -61,12 +62,12 @@ func TestCodeRefuses(t *testing.T) {
 			Set: Register{Clock: 5, HLC: MaxHLC + 1}}},
 		"expiry of no region":       {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, By: MaxRegions}}},
 		"expiry beyond all clocks":  {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, HLC: MaxHLC + 1}}},
-		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{1, 4, 1}}}},
-		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{3, 2, 1}}}},
-		"undo when it was done":     {{Region: 1, Clock: 3, Undo: []Undo{{2, 2, 1}}}},
-		"undo of nothing":           {{Region: 1, Clock: 3, Undo: []Undo{{0, 2, 1}}}},
-		"undos in the wrong order":  {{Region: 1, Clock: 9, Undo: []Undo{{1, 5, 1}, {2, 4, 1}}}},
-		"two undos at one sequence": {{Region: 1, Clock: 9, Undo: []Undo{{1, 5, 1}, {2, 5, 1}}}},
+		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{Dot: 1, Clock: 4, Delta: 1}}}},
+		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{Dot: 3, Clock: 2, Delta: 1}}}},
+		"undo when it was done":     {{Region: 1, Clock: 3, Undo: []Undo{{Dot: 2, Clock: 2, Delta: 1}}}},
+		"undo of nothing":           {{Region: 1, Clock: 3, Undo: []Undo{{Dot: 0, Clock: 2, Delta: 1}}}},
+		"undos in the wrong order":  {{Region: 1, Clock: 9, Undo: []Undo{{Dot: 1, Clock: 5, Delta: 1}, {Dot: 2, Clock: 4, Delta: 1}}}},
+		"two undos at one sequence": {{Region: 1, Clock: 9, Undo: []Undo{{Dot: 1, Clock: 5, Delta: 1}, {Dot: 2, Clock: 5, Delta: 1}}}},
 		"too many parts":            make(Parts, MaxRegions+1),
 	} {
 		if got, err := Decode(p.AppendTo(nil)); err == nil {
@@ -94,7 +95,7 @@ func TestDelta(t *testing.T) {
 	t.Parallel()
 	undos := func(from, to uint64) (all []Undo) {
 		for i := from; i < to; i++ {
-			all = append(all, Undo{Dot: i, Clock: 1000 + i, Delta: int64(i)})
+			all = append(all, Undo{Dot: i, Clock: 1000 + i, Delta: int64(i), Winner: Applied{2, i, 1}})
 		}
 		return all
 	}
@@ -107,9 +108,9 @@ func TestDelta(t *testing.T) {
 		"as before":       {undos(1, 400), 40},
 		"two more":        {undos(1, 402), 50},
 		"some dropped":    {append(undos(1, 100), undos(101, 380)...), 80},
-		"dropped, more":   {undos(5, 410), 100},
+		"dropped, more":   {undos(5, 410), 140},
 		"all dropped":     {nil, 40},
-		"others":          {undos(500, 510), 100},
+		"others":          {undos(500, 510), 130},
 		"another history": {append(undos(1, 2), undos(700, 702)...), 900},
 	} {
 		after := before.Clone()
@@ -191,7 +192,7 @@ func FuzzDecode(f *testing.F) {
 				p.Assign(r, seq, min(seq, MaxHLC), v, p.Seen(r), Expiry{HLC: min(seq, MaxHLC), At: v})
 			},
 			func(p *Parts) { p.SetExpiry(r, seq, min(uint64(v), MaxHLC), v) }, // a note has no later one
-			func(p *Parts) { p.TakeBack(r, seq, uint64(v), v) },
+			func(p *Parts) { p.TakeBack(seq, Owed{Applied{r, uint64(v), v}, Applied{1, seq, v}}) },
 			func(p *Parts) { p.DropUndo(r, seq, []uint64{2}) },
 			func(p *Parts) { p.Merge(sample) },
 		} {
@@ -225,7 +226,8 @@ func TestAgreed(t *testing.T) {
 		t.Errorf("of a dead counter: %x", dead)
 	}
 	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5,
-		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6, 5}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
+		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6, 5}, Undo: []Undo{{Dot: 7, Clock: 9, Delta: 1}},
+		Base: Base{6, 3}}
 	seen := map[string]bool{agreed(Parts{whole}): true}
 	for i, change := range []func(q *Part){
 		func(q *Part) { q.Region++ },

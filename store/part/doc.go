@@ -49,6 +49,20 @@
 // set the expiry deletes the counter, for only it knows that it has set no later one. Before a write
 // elsewhere the counter is deleted there, as far as it was seen.
 //
+// # Deletions of operations
+//
+// Two regions may have applied one operation, and a deletion may have seen one of the two applications
+// only. It is of the operation, so the other application must not count either. Nothing is sent for
+// that. The loser's take-back is made also if the loser is deleted, and names the winner. So whoever
+// has the parts knows: a base between an application and its take-back has removed the operation, and
+// the winner, unless a base has removed it as well, is taken off the value (covered). If the winner was
+// taken back, too, its take-back says what counts in its place; therefore that is kept as long as
+// another one names it.
+//
+// A region that has heard of both knows that one will be taken back, before it is. A drain hands out
+// the value as it is then (AsPaid). If two regions have drained both before they heard of each other,
+// the operation was handed out twice, and nobody can undo that; then it counts nowhere.
+//
 // # Words
 //
 //	region    one node or cluster that answers alone
@@ -64,7 +78,8 @@
 //	close     to delete one's own part, so that sum and base are 0
 //	register  the value of a SET, beside the sums; the newest one counts
 //	take-back undoing an application of an opid that another region has also applied
-//	undo      remembers a take-back, for a base between application and take-back
+//	winner    the application of an opid that counts; the others are losers
+//	undo      remembers a take-back and its winner, for a base between application and take-back
 //	owed      what a region must take back and has no room for: it is taken back later, and until then counts
 //
 // # Rules, and what upholds them
@@ -74,6 +89,8 @@
 //	what was seen is removed     remaining      TestScripts
 //	what was not seen stays      Seen, Delete   TestScripts, TestSetKeepsWhatItDidNotSee
 //	taken back once, if held     CanTakeBack    TestScripts, TestTakeBackOfWhatIsGone
+//	deleted once, wherever       covered        TestScripts, TestCovered, TestRandomRuns
+//	handed out once              AsPaid, Seen   TestDrains, TestSeenBases
 //	late rather than never       CanTakeBack    TestScripts, TestMistakes, TestRandomRuns (room for one)
 //	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
 //	a dead counter stays dead    Live           TestScripts

@@ -260,7 +260,8 @@ type escrow struct {
 }
 
 func newEscrow(seed uint64, ru escrowRules) *escrow {
-	w := &escrow{rng: rand.New(rand.NewPCG(seed, 2)), hist: newWorld(rules{}), rules: ru, lost: -1}
+	w := &escrow{rng: rand.New(rand.NewPCG(seed, 2)), hist: newWorld(rules{noCover: true}), rules: ru,
+		lost: -1}
 	w.min = -int64(w.rng.IntN(3)) * 2
 	if w.rng.IntN(2) == 0 {
 		w.max = int64(2 + w.rng.IntN(5))
@@ -325,7 +326,7 @@ func (r *escrowRegion) redo(e *entry, ru escrowRules) {
 	case 'x':
 		r.parts.Delete(e.from, e.seq, e.bases)
 	case '-':
-		r.parts.TakeBack(e.from, e.seq, e.dot, e.made)
+		r.parts.TakeBack(e.seq, lost(e.from, e.dot, e.made))
 	case 'i':
 		if e.gone.clock > r.book.rows[e.goneOf].clock {
 			r.book.rows[e.goneOf] = e.gone
@@ -537,7 +538,7 @@ func (w *escrow) hear(r *escrowRegion, x, rank int, winner Region) {
 		return
 	}
 	a.taken = true
-	if held, _ := r.parts.CanTakeBack(r.id, a.dot, MaxUndo); !held {
+	if held, _ := r.parts.CanTakeBack(lost(r.id, a.dot, a.made), MaxUndo); !held {
 		return
 	}
 	w.emit(r, entry{kind: '-', dot: a.dot, made: a.made, to: winner})
@@ -609,7 +610,7 @@ func (w *escrow) takeBackFor(g int) {
 		}
 		h.parts = h.parts.Clone()
 		q.clock++
-		h.parts.TakeBack(Region(g), q.clock, a.dot, a.made)
+		h.parts.TakeBack(q.clock, lost(Region(g), a.dot, a.made))
 		q.takeBack(a.dot, a.made, w.bounded())
 	}
 	w.emit(h, entry{kind: 'i', gone: q, goneOf: Region(g), part: h.parts.get(Region(g))})

@@ -65,10 +65,19 @@ type Expiry struct {
 	By         Region
 }
 
-// Undo remembers a take-back: at Clock, Delta was taken back, which had been applied at Dot.
+// Undo remembers a take-back: at Clock, Delta was taken back, which had been applied at Dot, as Winner
+// is the application of that operation which counts.
 type Undo struct {
 	Dot, Clock uint64
 	Delta      int64
+	Winner     Applied
+}
+
+// Applied is an application of an operation: Region added Made at Dot.
+type Applied struct {
+	Region Region
+	Dot    uint64
+	Made   int64
 }
 
 // Parts are what is known of a counter, by region. The zero value is a counter that nobody
@@ -146,11 +155,17 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 }
 
 // Seen returns the bases of a deletion that r makes now: those of all other parts that have
-// something to remove. They travel with the deletion.
+// something to remove. They travel with the deletion. If there are take-backs, it ends some of them, and
+// the bases go with it that have removed their winners before.
 func (p Parts) Seen(r Region) (bases []RegionBase) {
+	ends := slices.ContainsFunc(p, func(q Part) bool { return len(q.Undo) > 0 })
 	for i := range p {
-		if q := &p[i]; q.Region != r && q.Clock > q.Base.Clock {
+		switch q := &p[i]; {
+		case q.Region == r:
+		case q.Clock > q.Base.Clock:
 			bases = append(bases, RegionBase{q.Region, Base{q.Clock, q.Cum}})
+		case ends:
+			bases = append(bases, RegionBase{q.Region, q.Base})
 		}
 	}
 	return bases
@@ -195,54 +210,93 @@ func (p *Parts) SetExpiry(r Region, seq, hlc uint64, at int64) {
 	}
 }
 
-// CanTakeBack says what r does when it learns that it must take back what it applied at
-// dot. held is false if a deletion has removed that: then only the record is marked, and
-// nothing is sent. full means that there is no room for another take-back (room: MaxUndo): r owes it until
-// there is. Only r asks, of its own parts; others do what r did.
-func (p Parts) CanTakeBack(r Region, dot uint64, room int) (held, full bool) {
-	q := p.get(r)
-	return dot > q.Base.Clock && dot <= q.Clock, len(q.Undo) >= room && q.unpinned() >= room
+// CanTakeBack says what a region does when it learns that it must take back what it applied. held is false if
+// deletions have removed that and the winner: then only the record is marked, and nothing is sent. full means
+// that there is no room for another take-back (room: MaxUndo): the region owes it until there is. Only it
+// asks, of its own parts; others do what it did.
+//
+// If a deletion has removed only what the region applied, the take-back tells that it has removed the
+// operation: the undo that it leaves takes the winner off the value.
+func (p Parts) CanTakeBack(o Owed, room int) (held, full bool) {
+	q := p.get(o.Region)
+	if o.Dot <= q.Base.Clock {
+		return p.Holds(o.Winner), false
+	}
+	return o.Dot <= q.Clock, len(q.Undo) >= room && p.unpinned(o.Region) >= room
 }
 
-// unpinned counts the take-backs that no base keeps from being dropped.
-func (q *Part) unpinned() (n int) {
-	if q.Base.Clock == 0 {
+// Holds reports whether the parts have an application that no deletion has removed; also if it was taken
+// back.
+func (p Parts) Holds(a Applied) bool {
+	q := p.get(a.Region)
+	return a.Dot > q.Base.Clock && a.Dot <= q.Clock
+}
+
+// unpinned counts the take-backs of r that nothing but acknowledgements keeps from being dropped.
+func (p Parts) unpinned(r Region) (n int) {
+	q, named := p.get(r), p.named(r)
+	if q.Base.Clock == 0 && len(named) == 0 {
 		return len(q.Undo)
 	}
 	for _, u := range q.Undo {
-		if !u.splits(q.Base) {
+		if !u.pinned(q.Base, named) {
 			n++
 		}
 	}
 	return n
 }
 
-// TakeBack takes back made, which r applied at dot, at r's sequence seq. It does not keep the
-// counter alive. A base between dot and seq contains what is taken back, hence the undo.
-func (p *Parts) TakeBack(r Region, seq, dot uint64, made int64) {
-	if dot == 0 || dot >= seq {
+// pinned reports whether a take-back is needed although everyone has acknowledged it: its part's base is in
+// the middle of it, or another region has named what it takes back as what counts (named).
+func (u Undo) pinned(base Base, named []uint64) bool {
+	_, is := slices.BinarySearch(named, u.Dot)
+	return is || u.splits(base)
+}
+
+// named are the dots at which r applied what take-backs of other regions name as the winner.
+func (p Parts) named(r Region) (dots []uint64) {
+	for i := range p {
+		for _, u := range p[i].Undo {
+			if u.Winner.Region == r && p[i].Region != r {
+				dots = append(dots, u.Winner.Dot)
+			}
+		}
+	}
+	slices.Sort(dots)
+	return dots
+}
+
+// TakeBack takes back what a region owes, at its sequence seq. It does not keep the counter alive. A base
+// between dot and seq contains what is taken back, hence the undo.
+func (p *Parts) TakeBack(seq uint64, o Owed) {
+	if o.Dot == 0 || o.Dot >= seq {
 		return
 	}
-	q := p.next(r, seq)
+	q := p.next(o.Region, seq)
 	if q == nil {
 		return
 	}
 	q.Clock = seq
-	q.Cum -= made
-	q.Undo = append(q.Undo, Undo{Dot: dot, Clock: seq, Delta: made})
+	q.Cum -= o.Made
+	q.Undo = append(q.Undo, Undo{Dot: o.Dot, Clock: seq, Delta: o.Made, Winner: o.Winner})
 }
 
 // Spent returns the clocks of r's take-backs that nobody needs any more: everyone has
 // acknowledged them (acked says how far each region has taken r's stream, as it says in its
 // own), so every later base is behind them; and r's base, which no other region's exceeds
-// there, is not in the middle of them. Only r asks, of its own parts.
+// there, is not in the middle of them; and nobody names what they take back as a winner. Only r asks, of its
+// own parts.
 func (p Parts) Spent(r Region, acked func(by, of Region) uint64, regions []Region) (clocks []uint64) {
 	q := p.get(r)
+	if len(q.Undo) == 0 || !ackedByAll(r, q.Undo[0].Clock, acked, regions) {
+		return nil
+	}
+	named := p.named(r)
 	for _, u := range q.Undo {
 		if !ackedByAll(r, u.Clock, acked, regions) {
 			break // nor any later one
 		}
-		if !u.splits(q.Base) {
+		if !u.pinned(q.Base, named) {
 			clocks = append(clocks, u.Clock)
 		}
 	}

@@ -84,11 +84,14 @@ func TestWraps(t *testing.T) {
 		t.Errorf("%d, %v", v, clamped)
 	}
 	p.Increment(0, 4, -7, Expiry{})
-	p.TakeBack(0, 5, 4, -7)
+	p.TakeBack(5, lost(0, 4, -7))
 	if v, _ := p.Value(); v != -20 {
 		t.Errorf("%d after a take-back of a negative delta", v)
 	}
 }
+
+// lost is an application of which nothing is known that counts in its place.
+func lost(r Region, dot uint64, made int64) Owed { return Owed{Applied: Applied{r, dot, made}} }
 
 // TestUndo: a deletion that saw what was taken back, but not that it was, removes nothing twice.
 func TestUndo(t *testing.T) {
@@ -98,7 +101,7 @@ func TestUndo(t *testing.T) {
 		steps := []func(p *Parts){
 			func(p *Parts) {},
 			func(p *Parts) { p.Increment(0, 1, -4, Expiry{}) },
-			func(p *Parts) { p.TakeBack(0, 2, 1, -4) },
+			func(p *Parts) { p.TakeBack(2, lost(0, 1, -4)) },
 			func(p *Parts) { p.Increment(0, 3, 3, Expiry{}) },
 		}
 		for i, step := range steps {
@@ -118,7 +121,7 @@ func TestUndo(t *testing.T) {
 func TestTakeBackOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	var p Parts
-	held := func(dot uint64) bool { h, _ := p.CanTakeBack(0, dot, MaxUndo); return h }
+	held := func(dot uint64) bool { h, _ := p.CanTakeBack(lost(0, dot, 0), MaxUndo); return h }
 	p.Increment(0, 5, 1, Expiry{})
 	if !held(5) || held(6) {
 		t.Error("not what was applied")
@@ -144,7 +147,7 @@ func TestRoomForUndo(t *testing.T) {
 	t.Parallel()
 	var p Parts
 	full := func(room int) bool {
-		_, full := p.CanTakeBack(0, p[0].Clock, room)
+		_, full := p.CanTakeBack(lost(0, p[0].Clock, 0), room)
 		return full
 	}
 	var seen []RegionBase
@@ -158,7 +161,7 @@ func TestRoomForUndo(t *testing.T) {
 		if want := dot > 5; full(3) != want {
 			t.Errorf("room for 3 is full: %v, with %d", !want, len(p[0].Undo))
 		}
-		p.TakeBack(0, 20+dot, dot, 1)
+		p.TakeBack(20+dot, lost(0, dot, 1))
 	}
 	if len(p[0].Undo) != 4 || full(5) || !full(4) {
 		t.Errorf("not what was taken back: %+v", p)
@@ -167,7 +170,7 @@ func TestRoomForUndo(t *testing.T) {
 	if v, _ := p.Value(); full(1) || v != 6 {
 		t.Errorf("a base pins all: value %d, %+v", v, p)
 	}
-	p.TakeBack(0, 40, 9, 1)
+	p.TakeBack(40, lost(0, 9, 1))
 	if !full(1) || full(2) {
 		t.Errorf("one more takes room: %+v", p)
 	}
@@ -182,7 +185,7 @@ func TestDropUndo(t *testing.T) {
 	var p Parts
 	for seq := uint64(1); seq < 200; seq += 2 {
 		p.Increment(0, seq, 1, Expiry{})
-		p.TakeBack(0, seq+1, seq, 1)
+		p.TakeBack(seq+1, lost(0, seq, 1))
 	}
 	before := slices.Clone(p)
 	spent := p.Spent(0, func(by, of Region) uint64 { return 10 }, everyone)
@@ -202,7 +205,7 @@ func TestKnownChanges(t *testing.T) {
 	q := slices.Clone(p)
 	q.Increment(1, 9, 1, Expiry{HLC: 1})
 	q.SetExpiry(1, 8, 1, 1)
-	q.TakeBack(1, 9, 2, 1)
+	q.TakeBack(9, lost(1, 2, 1))
 	q.DropUndo(1, 2, nil)
 	q.Increment(1, 0, 1, Expiry{})
 	q.Increment(MaxRegions, 1, 1, Expiry{})
@@ -297,7 +300,7 @@ func TestClosedByAnother(t *testing.T) {
 		"nothing of the sum": func(p *Parts) { p.Increment(1, 2, 0, Expiry{}) },
 		"a take-back": func(p *Parts) {
 			p.Increment(1, 2, 5, Expiry{})
-			p.TakeBack(1, 3, 2, 5)
+			p.TakeBack(3, lost(1, 2, 5))
 		},
 		"an expiry": func(p *Parts) { p.SetExpiry(1, 2, 1, 1) },
 	} {
@@ -334,14 +337,14 @@ func TestUndoIsShared(t *testing.T) {
 	for seq := uint64(1); seq <= 7; seq += 2 { // three entries leave room behind them
 		p.Increment(0, seq, 1, Expiry{})
 		if seq < 7 {
-			p.TakeBack(0, seq+1, seq, 1)
+			p.TakeBack(seq+1, lost(0, seq, 1))
 		}
 	}
 	q, merged, before := p.Clone(), Parts(nil), slices.Clone(p)
 	merged.Merge(p)
-	p.TakeBack(0, 8, 7, 1)
-	q.TakeBack(0, 9, 7, 1)
-	merged.TakeBack(0, 10, 7, 1)
+	p.TakeBack(8, lost(0, 7, 1))
+	q.TakeBack(9, lost(0, 7, 1))
+	merged.TakeBack(10, lost(0, 7, 1))
 	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 || merged[0].Undo[3].Clock != 10 ||
 		len(before[0].Undo) != 3 {
 		t.Errorf("%+v, %+v, %+v", p[0].Undo, q[0].Undo, merged[0].Undo)
@@ -370,7 +373,7 @@ func TestSpent(t *testing.T) {
 	var p Parts
 	p.Increment(0, 1, 5, Expiry{})
 	seen := p.Seen(1)
-	p.TakeBack(0, 2, 1, 5)
+	p.TakeBack(2, lost(0, 1, 5))
 	p.Delete(1, 1, seen)
 	if clocks := p.Spent(0, all, everyone); clocks != nil {
 		t.Errorf("%d may go, but the base needs it", clocks)
@@ -395,4 +398,63 @@ func TestExpiryIsAssertedAgain(t *testing.T) {
 	if e := p.Expiry(); !p.Alive() || e.At != 1000 || e.HLC != 2 || e.Clock != 1 {
 		t.Errorf("%+v", e)
 	}
+}
+
+// TestSeenBases: a deletion that ends take-backs tells which winners deletions have removed before:
+// else a region that hears of it first would show them again.
+func TestSeenBases(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Increment(0, 1, 5, Expiry{})
+	p.Increment(1, 1, 5, Expiry{})
+	third := p.Clone()
+	p.Delete(0, 2, p.Seen(0)[:0]) // it has seen its own part alone
+	p.TakeBack(3, Owed{Applied{0, 1, 5}, Applied{1, 1, 5}})
+	third.Merge(p)
+	if v, _ := p.Value(); v != 0 {
+		t.Errorf("%d although the operation was deleted: %+v", v, p)
+	}
+	p.Delete(1, 2, nil) // of which the third does not hear
+	bases := p.Seen(2)
+	p.Delete(2, 1, bases)
+	p.DropUndo(0, 4, []uint64{3})
+	third.Delete(2, 1, bases)
+	third.DropUndo(0, 4, []uint64{3})
+	if v, _ := third.Value(); v != 0 {
+		t.Errorf("%d: %+v", v, third)
+	}
+}
+
+// TestCovered: of an operation that three regions applied a deletion has removed one application; the
+// others do not count either, whatever lost to what, and however much each added.
+func TestCovered(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Increment(0, 1, 100, Expiry{})
+	p.Increment(1, 1, 20, Expiry{})
+	p.Increment(2, 1, 3, Expiry{})
+	p.mergeBases([]RegionBase{{0, Base{1, 100}}})
+	first, second, third := Applied{2, 1, 3}, Applied{1, 1, 20}, Applied{0, 1, 100}
+	if v, _ := p.AsPaid([]Owed{{third, second}, {second, first}}).Value(); v != 0 {
+		t.Errorf("as paid: %d", v)
+	}
+	for i, o := range []Owed{{third, second}, {second, first}} {
+		want := []int64{3, 0}[i]
+		if v, _ := p.AsTakenBack(o); v != want {
+			t.Errorf("%+v: %d, not %d", o, v, want)
+		}
+		p.TakeBack(2, o)
+		if v, _ := p.Value(); v != want || p.Share(2) != want || p.Share(0)+p.Share(1) != 0 {
+			t.Errorf("%+v is taken back: %d, %+v", o, v, p)
+		}
+	}
+	if clocks := p.Spent(1, func(_, _ Region) uint64 { return 9 }, everyone); len(clocks) != 0 {
+		t.Errorf("%v are forgotten, by which the first is found", clocks)
+	}
+	if p.unpinned(1) != 0 {
+		t.Error("one that is named takes room")
+	}
+	round := Owed{first, third} // which cannot be
+	p.TakeBack(3, round)
+	p.Value()
 }

@@ -22,8 +22,13 @@ type record struct {
 // debt is an application that does not count, and of which it is not known that its region took
 // it back.
 type debt struct {
-	k, x int
-	record
+	k, x, rank int
+	Owed
+}
+
+// lostTo is a record as a debt.
+func (r record) lostTo(k, x int, b *record) debt {
+	return debt{k, x, r.rank, Owed{Applied{r.region, r.dot, r.made}, Applied{b.region, b.dot, b.made}}}
 }
 
 // removal is what a region knows of the removal of another one.
@@ -60,19 +65,21 @@ func (w *world) note(r *region, k, x int, o record) {
 	case o.rank < b.rank:
 		was := *b
 		*b = o
-		w.owe(r, debt{k, x, was})
+		w.owe(r, was.lostTo(k, x, &o))
 	default:
-		w.owe(r, debt{k, x, o})
+		w.owe(r, o.lostTo(k, x, b))
 	}
 }
 
 // owe notes a debt. The own region's it settles itself.
 func (w *world) owe(r *region, d debt) {
-	if d.region == r.id || r.settled(d) || slices.Contains(r.owed, d) {
+	if d.Region == r.id || r.settled(d) || slices.ContainsFunc(r.owed, func(o debt) bool {
+		return o.k == d.k && o.Region == d.Region && o.Dot == d.Dot
+	}) {
 		return
 	}
 	r.owed = append(slices.Clip(r.owed), d)
-	if int(d.region) == r.lost && r.said[r.id] != 0 && r.heir != r.id && !r.silent {
+	if int(d.Region) == r.lost && r.said[r.id] != 0 && r.heir != r.id && !r.silent {
 		r.seq++
 		r.emit(message{kind: 'o', debt: d})
 	}
@@ -83,17 +90,18 @@ func (w *world) owe(r *region, d debt) {
 func (r *region) settled(d debt) bool {
 	p := r.parts(d.k)
 	if r.forgetful {
-		q := p.get(d.region)
-		q.Undo = nil
-		p = Parts{q}
+		p = p.Clone()
+		p.at(d.Region).Undo = nil
 	}
-	owes, here := p.Owes(d.region, d.dot)
-	return !owes && (here || int(d.region) != r.lost || r.said[r.id] != 0)
+	owes, here := p.Owes(d.Owed)
+	return !owes && (here || int(d.Region) != r.lost || r.said[r.id] != 0)
 }
 
-// settle drops the debts of a counter that are settled.
-func (r *region) settle(k int) {
-	r.owed = slices.DeleteFunc(slices.Clone(r.owed), func(d debt) bool { return d.k == k && r.settled(d) })
+// settle drops the debts of a counter that are settled, or by a message.
+func (r *region) settle(k int, m *message) {
+	r.owed = slices.DeleteFunc(slices.Clone(r.owed), func(d debt) bool {
+		return d.k == k && (r.settled(d) || m.kind == 't' && d.Region == m.from && d.Dot == m.undone.Dot)
+	})
 }
 
 // takeState gives region i what j knows of a lost region.
@@ -102,7 +110,7 @@ func (w *world) takeState(i, j, lost int) {
 	for k := range counters {
 		if p := from.parts(k); len(p) > 0 {
 			to.edit(k).Merge(p)
-			to.settle(k)
+			to.settle(k, new(message))
 		}
 		for x := 1; x < opids; x++ {
 			if b := from.best[k][x]; b.dot != 0 && int(b.region) == lost {
@@ -179,7 +187,7 @@ func (r *removed) run() string {
 	for i := range 2 {
 		r.tidy(i)
 		for k := range counters {
-			r.r[i].settle(k)
+			r.r[i].settle(k, new(message))
 			if p := r.r[i].parts(k); len(p) > 0 && !p.Alive() {
 				return fmt.Sprintf("dead k%d stays at %c: %+v", k, 'A'+i, p)
 			}
@@ -250,7 +258,7 @@ func (r *removed) progress(i int) {
 			me.seq = 100 // beyond all that is known of C
 		}
 		for _, d := range me.owed {
-			if !isHeir && int(d.region) == 2 && !me.silent {
+			if !isHeir && int(d.Region) == 2 && !me.silent {
 				me.seq++
 				me.emit(message{kind: 'o', debt: d})
 			}
@@ -270,16 +278,16 @@ func (w *world) inherit(i int) {
 		return
 	}
 	for _, d := range r.owed {
-		if int(d.region) != r.lost || r.settled(d) {
+		if int(d.Region) != r.lost || r.settled(d) {
 			continue
 		}
-		if held, _ := r.parts(d.k).CanTakeBack(d.region, d.dot, MaxUndo); held {
+		if held, _ := r.parts(d.k).CanTakeBack(d.Owed, MaxUndo); held {
 			r.seq++
-			r.edit(d.k).TakeBack(d.region, r.seq, d.dot, d.made)
+			r.edit(d.k).TakeBack(r.seq, d.Owed)
 			r.change(d.k, message{kind: 'w'})
 		}
 	}
-	r.owed = slices.DeleteFunc(slices.Clone(r.owed), func(d debt) bool { return int(d.region) == r.lost })
+	r.owed = slices.DeleteFunc(slices.Clone(r.owed), func(d debt) bool { return int(d.Region) == r.lost })
 }
 
 // closeLost closes the part of a lost region of a counter that does not exist any more.

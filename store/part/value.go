@@ -53,9 +53,14 @@ func (p Parts) Alive() bool {
 // higher region). If it is no int64, the nearest one is returned, and clamped is true.
 func (p Parts) Value() (v int64, clamped bool) { return p.sum().nearest() }
 
-// Without is the value without made.
-func (p Parts) Without(made int64) (v int64, clamped bool) {
-	return p.sum().add(^made).add(1).nearest()
+// AsTakenBack is the value after a TakeBack.
+func (p Parts) AsTakenBack(o Owed) (v int64, clamped bool) {
+	if o.Dot > p.get(o.Region).Base.Clock && len(p.covered()) == 0 { // as nearly always
+		return p.sum().sub(o.Made).nearest()
+	}
+	p = p.Clone()
+	p.TakeBack(math.MaxUint64, o)
+	return p.Value()
 }
 
 // sum is the value, whole.
@@ -63,8 +68,56 @@ func (p Parts) sum() (s sum) {
 	for i := range p {
 		s = s.add(p[i].remaining())
 	}
+	for _, a := range p.covered() {
+		s = s.sub(a.Made)
+	}
 	last, _ := p.register()
 	return s.add(last.Value)
+}
+
+// covered are the applications that do not count any more, although no deletion has seen them and nobody
+// has taken them back: deletions have removed others of the same operations. Such a base is between dot and
+// clock of a take-back, which names the application that counts; or, if that was taken back as well, this is
+// found by the take-back which says so.
+func (p Parts) covered() (all []Applied) {
+	for i := range p {
+		q := &p[i]
+		for _, u := range slices.Backward(q.Undo) {
+			if u.Clock <= q.Base.Clock || q.Base.Clock == 0 {
+				break
+			}
+			if u.splits(q.Base) {
+				all = append(all, u.Winner)
+			}
+		}
+	}
+	more := len(all) > 0
+	for n := 0; more && n < MaxRegions; n++ { // as many regions at most have applied it
+		slices.SortFunc(all, Applied.Compare)
+		all = slices.CompactFunc(all, func(a, b Applied) bool { return a.Compare(b) == 0 })
+		more = p.follow(all)
+	}
+	return slices.DeleteFunc(all, func(a Applied) bool { return !p.Holds(a) })
+}
+
+// follow puts in the place of applications, which are ordered, the winners to which they were taken back, and
+// reports whether there was one.
+func (p Parts) follow(all []Applied) (more bool) {
+	from := slices.Clone(all)
+	for i := range p {
+		for _, u := range p[i].Undo {
+			at, is := slices.BinarySearchFunc(from, Applied{Region: p[i].Region, Dot: u.Dot}, Applied.Compare)
+			if is && all[at] == from[at] {
+				all[at], more = u.Winner, true
+			}
+		}
+	}
+	return more
+}
+
+// Compare orders applications.
+func (a Applied) Compare(b Applied) int {
+	return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Dot, b.Dot))
 }
 
 // register is the one that counts, and whose it is.
@@ -78,11 +131,16 @@ func (p Parts) register() (last Register, of Region) {
 	return last, of
 }
 
-// Share is what the value has of r: what is left of its sum, with the register of a SET if it is
-// r's that counts. The shares of all regions add up to the value, unless one is no int64: then it
-// is the nearest one.
+// Share is what the value has of r: what is left of its sum, without what is covered, and with the
+// register of a SET if it is r's that counts. The shares of all regions add up to the value, unless one
+// is no int64: then it is the nearest one.
 func (p Parts) Share(r Region) int64 {
 	s := sum{}.add(p.Remaining(r))
+	for _, a := range p.covered() {
+		if a.Region == r {
+			s = s.sub(a.Made)
+		}
+	}
 	if last, of := p.register(); of == r {
 		s = s.add(last.Value)
 	}
@@ -118,15 +176,41 @@ func (p Parts) Room(r Region, delta int64) bool {
 	return after == 0 || after == before.sign() && (after > 0) == (delta < 0)
 }
 
-// Owes reports whether the parts still contain what r applied at dot: no deletion has removed it,
-// and it was not taken back. here is false if nothing is known of r up to dot: either that has not
-// arrived, or the counter was dropped since. That a take-back was forgotten (Spent) cannot be seen.
-func (p Parts) Owes(r Region, dot uint64) (owes, here bool) {
-	q := p.get(r)
-	if dot > q.Clock && dot > q.Base.Clock {
+// Owes reports whether a region is still to take something back: the parts have that or the winner, which no
+// deletion has removed, and not the take-back. here is false if nothing is known of the region up to dot:
+// either that has not arrived, or the counter was dropped since. That a take-back was forgotten (Spent)
+// cannot be seen.
+func (p Parts) Owes(o Owed) (owes, here bool) {
+	q := p.get(o.Region)
+	if o.Dot > q.Clock && o.Dot > q.Base.Clock {
 		return false, false
 	}
-	return dot > q.Base.Clock && !q.tookBack(dot), true
+	return (o.Dot > q.Base.Clock || p.Holds(o.Winner)) && !q.tookBack(o.Dot), true
+}
+
+// Owed is an application that its region is to take back, as Winner counts.
+type Owed struct {
+	Applied
+	Winner Applied
+}
+
+// AsPaid returns the parts as if what is owed had been taken back: a drain hands out no more than that. They
+// are no parts that can be changed, or told.
+func (p Parts) AsPaid(owed []Owed) Parts {
+	paid := p.Clone()
+	for _, o := range owed {
+		if owes, here := p.Owes(o); !owes || !here {
+			continue
+		}
+		q := paid.at(o.Region)
+		if q.Base.Clock >= q.Clock {
+			q.Cum, q.Undo = q.Base.Cum, nil
+		}
+		q.Clock = math.MaxUint64
+		q.Cum -= o.Made
+		q.Undo = append(q.Undo, Undo{o.Dot, q.Clock, o.Made, o.Winner})
+	}
+	return paid
 }
 
 // tookBack reports whether the part remembers that it took back what was applied at dot. That was later.
@@ -191,6 +275,9 @@ func (s sum) add(v int64) sum {
 	lo, carry := bits.Add64(s.lo, uint64(v), 0)
 	return sum{s.hi + v>>63 + int64(carry), lo}
 }
+
+// sub subtracts v.
+func (s sum) sub(v int64) sum { return s.add(^v).add(1) }
 
 // nearest is the int64 that is nearest to s; clamped: it is another one.
 func (s sum) nearest() (v int64, clamped bool) {

@@ -41,7 +41,7 @@ type message struct {
 	rank       int
 	made       int64
 	dot        uint64 // of the application that it tells of
-	undone     uint64 // the dot of the application that is taken back
+	undone     Owed   // the application that is taken back
 	value      int64
 	expire     Expiry
 	bases      []RegionBase
@@ -49,7 +49,7 @@ type message struct {
 	whole      Parts // what the sender knows after it; nil: it is not about a counter
 	carried    Part  // a whole part that goes with it: the winner's
 	back       int   // of a take-back: the opid, and which application of it counts
-	winner     record
+	best       record
 	debt       debt // that it tells of
 	cur        [regions]uint64
 	idsOfState bool // tells of an application, and of nothing else
@@ -118,21 +118,23 @@ type timed struct {
 
 // rules are what a world leaves out: each is a mistake that the checks must notice.
 type rules struct {
-	drops     bool // dead counters are dropped
-	wholes    bool // messages carry whole parts, in any order
-	noCarry   bool // a take-back does not carry the winner's part
-	noClosing bool // a region drops without a look whether parts are closed
-	ackAtOnce bool // a region is told what another took, though not what that one did before
-	ownAcks   bool // a region that drops looks only at the acknowledgements of its own changes
-	noAssert  bool // increments do not assert their expiry again
-	ownClock  bool // a region judges every expiry by its own clock
-	anyOwner  bool // … deletes what has expired, whoever has set that
-	dropEarly bool // undo entries go at once
-	room      int  // for take-backs; 0: MaxUndo
-	noDue     bool // what there is no room for is not taken back
-	staysDue  bool // … is owed, also once the counter is forgotten
-	dueIsPaid bool // … and a region that hears of the debt takes it for taken back
-	remember  bool // a take-back does not ask whether it was removed, nor marks the record
+	drops      bool // dead counters are dropped
+	wholes     bool // messages carry whole parts, in any order
+	noCarry    bool // a take-back does not carry the winner's part
+	noClosing  bool // a region drops without a look whether parts are closed
+	ackAtOnce  bool // a region is told what another took, though not what that one did before
+	ownAcks    bool // a region that drops looks only at the acknowledgements of its own changes
+	noAssert   bool // increments do not assert their expiry again
+	ownClock   bool // a region judges every expiry by its own clock
+	anyOwner   bool // … deletes what has expired, whoever has set that
+	dropEarly  bool // undo entries go at once
+	room       int  // for take-backs; 0: MaxUndo
+	noDue      bool // what there is no room for is not taken back
+	staysDue   bool // … is owed, also once the counter is forgotten
+	dueIsPaid  bool // … and a region that hears of the debt takes it for taken back
+	noCover    bool // a deletion removes the applications that it has seen, not the operations
+	drainsOwed bool // a drain hands out what is owed
+	remember   bool // a take-back does not ask whether it was removed, nor marks the record
 }
 
 type world struct {
@@ -345,11 +347,11 @@ func (w *world) apply(i int, m *message, whole bool) {
 			} else {
 				p.redo(m)
 			}
-			r.settle(m.key)
+			r.settle(m.key, m)
 		}
 		w.hear(i, m)
 		if m.kind == 'n' && !w.rules.dueIsPaid {
-			w.owe(r, debt{m.key, m.back, record{m.from, app{dot: m.undone, made: m.made, rank: m.rank}}})
+			w.owe(r, debt{m.key, m.back, m.rank, m.undone})
 		}
 		w.inherit(i)
 		w.due(i, m.key)
@@ -368,7 +370,7 @@ func (p *Parts) redo(m *message) {
 	case 'e':
 		p.SetExpiry(m.from, m.seq, m.expire.HLC, m.expire.At)
 	case 't':
-		p.TakeBack(m.from, m.seq, m.undone, m.made)
+		p.TakeBack(m.seq, m.undone)
 	case 'u':
 		p.DropUndo(m.from, m.seq, m.spent)
 	case 'w':
@@ -380,8 +382,9 @@ func (p *Parts) redo(m *message) {
 // hear takes what a message tells of an opid.
 func (w *world) hear(i int, m *message) {
 	r, k, x := &w.r[i], m.key, m.opid
-	if b := &r.best[k][m.back]; m.back != 0 && b.region == m.from && b.dot == m.undone && !w.mend.keepLosers {
-		*b = m.winner
+	if b := &r.best[k][m.back]; m.back != 0 && b.region == m.from && b.dot == m.undone.Dot &&
+		!w.mend.keepLosers {
+		*b = m.best
 	}
 	if x == 0 {
 		return
@@ -397,7 +400,7 @@ func (w *world) hear(i int, m *message) {
 	}
 	if a := &r.own[k][x]; a.dot != 0 && !a.taken && m.rank < a.rank {
 		a.taken = true
-		w.takeBack(r, k, x, a, m.from)
+		w.takeBack(r, k, x, a, Applied{m.from, m.dot, m.made})
 	}
 }
 
@@ -409,23 +412,23 @@ func (ru rules) roomForUndo() int {
 	return ru.room
 }
 
-func (w *world) takeBack(r *region, k, x int, a *app, winner Region) {
+func (w *world) takeBack(r *region, k, x int, a *app, winner Applied) {
 	p := r.edit(k)
-	held, full := p.CanTakeBack(r.id, a.dot, w.rules.roomForUndo())
+	owed := Owed{Applied{r.id, a.dot, a.made}, winner}
+	held, full := p.CanTakeBack(owed, w.rules.roomForUndo())
 	if full = full || r.full; !held || full && w.rules.noDue {
 		return
 	}
 	r.seq++
-	m := message{kind: 't', undone: a.dot, made: a.made, rank: a.rank, back: x, winner: r.best[k][x]}
+	m := message{kind: 't', undone: owed, rank: a.rank, back: x, best: r.best[k][x]}
 	if full {
 		m.kind = 'n'
-		r.due = append(slices.Clip(r.due),
-			debt{k, x, record{r.id, app{dot: a.dot, made: a.made, rank: a.rank}}})
+		r.due = append(slices.Clip(r.due), debt{k, x, a.rank, owed})
 	} else {
-		p.TakeBack(r.id, r.seq, a.dot, a.made)
+		p.TakeBack(r.seq, owed)
 	}
 	if !w.rules.noCarry {
-		m.carried = p.get(winner)
+		m.carried = p.get(winner.Region)
 	}
 	r.change(k, m)
 }
@@ -436,15 +439,15 @@ func (w *world) pay(i, k int) (did bool) {
 	r := &w.r[i]
 	var due []debt
 	for _, d := range r.due {
-		held, full := r.parts(k).CanTakeBack(r.id, d.dot, w.rules.roomForUndo())
+		held, full := r.parts(k).CanTakeBack(d.Owed, w.rules.roomForUndo())
 		if d.k != k || held && (full || r.full) || !held && w.rules.staysDue {
 			due = append(due, d)
 			continue
 		}
 		if did = true; held {
 			r.seq++
-			r.edit(k).TakeBack(r.id, r.seq, d.dot, d.made)
-			r.change(k, message{kind: 't', undone: d.dot, made: d.made})
+			r.edit(k).TakeBack(r.seq, d.Owed)
+			r.change(k, message{kind: 't', undone: d.Owed})
 		}
 	}
 	r.due = due
@@ -590,7 +593,8 @@ var seed = maphash.MakeSeed()
 func (m *message) hash(h *maphash.Hash) {
 	var b [256]byte
 	out := append(b[:0], m.kind, byte(m.key), byte(m.opid), byte(m.rank), byte(m.made), byte(m.seq),
-		byte(m.dot), byte(m.undone), byte(m.value))
+		byte(m.dot), byte(m.undone.Dot), byte(m.value), byte(m.undone.Winner.Region),
+		byte(m.undone.Winner.Dot), byte(m.undone.Made))
 	for _, c := range m.cur {
 		out = append(out, byte(c))
 	}

@@ -52,8 +52,8 @@ func (w *world) syncID(from *region, j, k, x int) {
 	}
 }
 
-// expected is what history says a counter is worth: each opid once, unless a deletion had
-// seen the application that stays.
+// expected is what history says a counter is worth: each opid once, unless a deletion had seen an
+// application of it, whichever.
 func (w *world) expected(k int) (v int64, alive bool) {
 	gone := func(o Region, dot uint64) bool {
 		for _, d := range w.hist.dels {
@@ -64,20 +64,22 @@ func (w *world) expected(k int) (v int64, alive bool) {
 		return false
 	}
 	var stays [opids]*applied
+	var removed [opids]bool
 	for i := range w.hist.apps {
 		a := &w.hist.apps[i]
 		if a.key != k {
 			continue
 		}
 		alive = alive || !gone(a.owner, a.dot)
+		removed[a.opid] = removed[a.opid] || gone(a.owner, a.dot) && !w.rules.noCover
 		if s := stays[a.opid]; a.opid != 0 && (s == nil || a.rank < s.rank) {
 			stays[a.opid] = a
 		} else if a.opid == 0 && !gone(a.owner, a.dot) {
 			v += a.made
 		}
 	}
-	for _, a := range stays {
-		if a != nil && !gone(a.owner, a.dot) {
+	for x, a := range stays {
+		if a != nil && !removed[x] && !gone(a.owner, a.dot) {
 			v += a.made
 		}
 	}
@@ -198,7 +200,7 @@ func (w *world) hash() uint64 {
 			}
 		}
 		for _, d := range r.due {
-			b = d.append(append(b, byte(d.k)))
+			b = append(b, byte(d.k), byte(d.Dot), byte(d.Made), byte(d.rank))
 		}
 		b = append(b, byte(r.seq), byte(r.hlc), byte(len(r.due)))
 		for _, d := range []uint64{r.digest, w.hist.digest, uint64(w.done)} {
