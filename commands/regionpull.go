@@ -87,7 +87,7 @@ var regionPullCommands = []Command{
 		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")),
 			with("BLOCK", intArg("milliseconds")),
 			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"),
-				strArg("after"), strArg("acknowledged")))},
+				strArg("after"), strArg("proof"), strArg("acknowledged")))},
 	},
 }
 

@@ -67,6 +67,11 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 	if a.since.IsZero() {
 		q.Block = time.Millisecond // so that we learn at once that it answers
 	}
+	for i := range q.Ranges { // those that follow go on behind what the source has just told
+		to := &q.Ranges[i]
+		r := p.reading(to.First)
+		to.Code = p.opts.Store.CodeOf(r.Own, r.Source, to.After)
+	}
 	q.write(&a.w)
 	a.q, a.n, a.acked, a.since = q, 1, 0, time.Now()
 	return a.send(q.Block + p.opts.Timeout)
@@ -171,6 +176,6 @@ func (p *peer) follow(q *Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range q.Ranges {
-		q.Ranges[i].After = p.reading(q.Ranges[i].First).taken
+		q.Ranges[i].After, q.Ranges[i].Code = p.reading(q.Ranges[i].First).taken, 0
 	}
 }

@@ -88,7 +88,7 @@
 // # REGION.PULL
 //
 //	REGION.PULL group region incarnation MAX bytes BLOCK ms
-//	    partition first last after acked [partition first last after acked …]
+//	    partition first last after proof acked [partition first last after proof acked …]
 //
 //	group        64 bits
 //	region       the number of the reader, 0 to 15
@@ -98,6 +98,7 @@
 //	partition    of the source
 //	first, last  slots of the range; each first slot occurs at most once
 //	after        the reader's position: it asks for the entries behind it
+//	proof        the code of the proof of after, 0: there is none
 //	acked        the part of that which is committed at the reader, and will not be asked for again
 //
 // The answer is an array: the source's clock in unix ms, the version of the list of members that the

@@ -95,6 +95,40 @@ func TestAsksFirst(t *testing.T) {
 	}
 }
 
+// TestPullIsCompared: an older copy that could ask nobody is not read by a region that has read more,
+// although it has gone further since, and hears by that what it is.
+func TestPullIsCompared(t *testing.T) {
+	all := joined(t, 1, 1)
+	count(t, "w", all...)
+	well(t, all...)
+	at, old := all[0].server.address(), vfs.NewMem()
+	all[0].listen = func() (net.Listener, error) { return net.Listen("tcp", at) }
+	all[0].close()
+	if ok, err := vfs.Clone(all[0].fs, old, "data", "data"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	all[0].open()
+	all[0].openNode(nil)
+	all[1].node.Mesh().Resume(0)
+	count(t, "x", all...)
+	well(t, all...)
+	all[1].node.Mesh().Pause(0)
+	all[0].close()
+	all[0].fs = old
+	all[0].open()
+	for i := range 50 {
+		must(t, all[0].once(fmt.Sprint("z", i), "a", 1).Err)
+	}
+	all[0].openNode(nil)
+	all[1].node.Mesh().Resume(0)
+	eventually(t, "it is fenced", func() bool { return all[0].node.Status().Restored })
+	for i := range 50 {
+		if n := all[1].value(fmt.Sprint("z", i)); n != 0 {
+			t.Errorf("the other one has read z%d: %d", i, n)
+		}
+	}
+}
+
 // TestNumberIsNoEvidence: a request that names an entry which the region has not got makes it ask
 // the others, not more often than it should, and changes nothing: they have nothing to prove it.
 func TestNumberIsNoEvidence(t *testing.T) {

@@ -124,7 +124,7 @@ func (t *Told) answered(q *Request, answers []answer, looked time.Time) {
 		for q.Ranges[at].First != a.first { // they have the same order
 			at++
 		}
-		q.Ranges[at].After = a.upTo
+		q.Ranges[at].After, q.Ranges[at].Code = a.upTo, 0
 		t.more = t.more || a.upTo < a.newest
 	}
 	t.q = q

@@ -55,7 +55,7 @@ func behindAll(t *testing.T, r *region) *Request {
 	q := &Request{Group: 77, By: 1, Incarnation: r.s.Meta().Incarnation, Most: 1 << 20}
 	for p := range uint16(2) {
 		at := r.s.CommittedOf(p)
-		q.Ranges = append(q.Ranges, Range{p, p * slots / 2, (p+1)*(slots/2) - 1, at, at})
+		q.Ranges = append(q.Ranges, Range{p, p * slots / 2, (p+1)*(slots/2) - 1, at, 0, at})
 	}
 	return q
 }

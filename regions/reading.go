@@ -88,7 +88,7 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		at[i] = Range{r.Source.Partition, r.First, r.Last, after, acked}
+		at[i] = Range{r.Source.Partition, r.First, r.Last, after, 0, acked}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

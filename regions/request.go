@@ -25,7 +25,7 @@ const (
 	maxMost   = 64 << 20    // bytes
 	maxBlock  = time.Minute // the longest wait for something new
 	headArgs  = 7
-	rangeArgs = 5
+	rangeArgs = 6
 )
 
 // Request is what a region asks another one with REGION.PULL (see the package).
@@ -41,8 +41,9 @@ type Request struct {
 // Range is a partition of the source, or some of its slots, and how far it has been taken.
 type Range struct {
 	Partition, First, Last uint16
-	// After is what was taken, Acked what of that will not be asked again.
-	After, Acked uint64
+	// After is what was taken, Code that of its proof, 0: there is none; Acked what of it will not be asked
+	// again.
+	After, Code, Acked uint64
 }
 
 // badRequest is an error of a request's arguments; its text is the reply.
@@ -73,7 +74,7 @@ func ParseRequest(args [][]byte) (*Request, error) {
 	var asked [slots / 64]uint64
 	for len(a.rest) > 0 && a.err == nil {
 		r := Range{Partition: a.slot("partition"), First: a.slot("first slot"), Last: a.slot("last slot")}
-		r.After = a.next("after", 0, 1<<64-1)
+		r.After, r.Code = a.next("after", 0, 1<<64-1), a.next("proof", 0, 1<<64-1)
 		r.Acked = a.next("acknowledged", 0, r.After)
 		if a.err == nil && (r.Last < r.First || asked[r.First/64]&(1<<(r.First%64)) != 0) {
 			return nil, badRequest("ERR slots that are in no order, or asked for twice")
@@ -146,6 +147,7 @@ func (q *Request) write(w *resp.Writer) {
 		number(uint64(r.First))
 		number(uint64(r.Last))
 		number(r.After)
+		number(r.Code)
 		number(r.Acked)
 	}
 }
@@ -154,7 +156,7 @@ func (q *Request) write(w *resp.Writer) {
 func (q *Request) pull(r Range) store.Pull {
 	return store.Pull{
 		By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: r.Partition,
-		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked,
+		First: r.First, Last: r.Last, After: r.After, Code: r.Code, Acked: r.Acked,
 	}
 }
 

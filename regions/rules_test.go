@@ -219,8 +219,8 @@ func TestOneSpelling(t *testing.T) {
 	try(headArgs, "16384")   // no slot
 	try(headArgs+2, "16384") // …
 	try(headArgs+1, "8192")  // behind the last one, and asked for twice
-	try(headArgs+4, "10")    // not taken yet
-	try(headArgs+5+1, "0")   // asked for twice
+	try(headArgs+5, "10")    // not taken yet
+	try(headArgs+6+1, "0")   // asked for twice
 	for n := range args {
 		if _, err := ParseRequest(args[:n]); err == nil && n != headArgs+rangeArgs {
 			t.Errorf("%d arguments are a request", n)

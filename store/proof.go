@@ -172,47 +172,89 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 			older[p.id] = append(older[p.id], at)
 		}
 	}
-	at, err := s.contradicted(older)
-	if err != nil || at == nil {
+	all, err := s.contradicted(older)
+	if err != nil || len(all) == 0 {
 		return err
 	}
 	return s.fence(fmt.Errorf("%w: it has told region %d another entry %d than it has", errWentBack, by,
-		at.Seq))
+		all[0].Seq))
+}
+
+// differing returns the positions at which pulls go on, and at which the log has something else than
+// its source has told. What it was compared with is not read again.
+func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
+	rest, differ := make(map[uint16][]Position), make(map[RegionTaken]bool)
+	for i := range qs {
+		q := &qs[i]
+		p, err := s.ownPartition(q.Partition)
+		if q.Code == 0 || err != nil {
+			continue
+		}
+		p.lock()
+		if _, err = q.check(p); err == nil && q.After <= p.seq && !s.hasTold(q) {
+			at := RegionTaken{RegionSource{p.self(), p.id}, q.After}
+			rest[p.id] = append(rest[p.id], Position{at, Proof{Code: q.Code}})
+		}
+		p.mu.Unlock()
+	}
+	found, err := s.contradicted(rest)
+	if err != nil {
+		s.log.Error("cannot compare what another region has read with the op log", "error", err)
+	}
+	for _, at := range found {
+		differ[at.RegionTaken] = true
+	}
+	return differ
 }
 
 // maxExamined bounds how much of the op log is read to compare positions with it, bytes.
 const maxExamined = 256 << 20
 
-// contradicted returns a position at which the log has something else than its fingerprint says;
-// nil: none that is found.
-func (s *Store) contradicted(all map[uint16][]Position) (found *Position, err error) {
-	if len(all) == 0 {
-		return nil, nil
+// contradicted returns the positions at which the log has something else than their codes say. Nobody
+// knows that of those before the log that is kept.
+func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err error) {
+	from, incarnations := make(map[uint16]uint64, len(all)), make(map[uint16]uint64, len(all))
+	for n, of := range all {
+		p := s.partitions[n]
+		p.lock()
+		incarnation, end := p.logIncarnation(), p.end
+		p.mu.Unlock()
+		of = slices.DeleteFunc(of, func(at Position) bool {
+			if at.Seq == end.seq && s.prove(at.RegionSource, incarnation, end).Code != at.Code {
+				found = append(found, at)
+			}
+			return at.Seq == end.seq
+		})
+		if all[n], incarnations[n] = of, incarnation; len(of) > 0 {
+			from[n] = slices.MinFunc(of, func(a, b Position) int { return cmp.Compare(a.Seq, b.Seq) }).Seq
+		}
 	}
-	from := make(map[uint16]uint64, len(all))
-	for p, of := range all {
-		from[p] = slices.MinFunc(of, func(a, b Position) int { return cmp.Compare(a.Seq, b.Seq) }).Seq
+	if len(from) == 0 {
+		return found, nil
 	}
 	left := maxExamined
 	_, err = s.db.Log().Follow(s.db.Log().BookmarkAt(from), func(record []byte) error {
-		if left -= len(record); left < 0 {
+		if left -= len(record); left < 0 || len(from) == 0 {
 			return errEnough
 		}
 		return oplog.Sections(record, func(partition uint16, seq uint64, content []byte) error {
-			of := all[partition]
-			if len(of) == 0 {
+			if from[partition] == 0 {
 				return nil
 			}
 			end, err := sectionEnd(seq, content)
-			if err != nil {
+			if err != nil || end < from[partition] {
 				return err
 			}
-			for i := range of {
-				if at := &of[i]; seq <= at.Seq && at.Seq <= end &&
-					(at.Seq != end || at.Print != fingerprint(content)) {
-					found = at
-					return errEnough
+			code := s.prove(all[partition][0].RegionSource, incarnations[partition],
+				logEnd{end, fingerprint(content)}).Code
+			all[partition] = slices.DeleteFunc(all[partition], func(at Position) bool {
+				if seq <= at.Seq && at.Seq <= end && (at.Seq != end || at.Code != code) {
+					found = append(found, at)
 				}
+				return at.Seq <= end
+			})
+			if len(all[partition]) == 0 {
+				delete(from, partition)
 			}
 			return nil
 		})

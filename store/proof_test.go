@@ -226,6 +226,44 @@ func TestProof(t *testing.T) {
 	}
 }
 
+// TestPullIsCompared: a pull that goes on behind an entry which is another one here is refused: the last
+// entry, one of many, or one that is read for the second time. It fences nobody.
+func TestPullIsCompared(t *testing.T) {
+	d := newTestDoubt(t, 1, 1)
+	at := d.positions(d.b, d.a)[0]
+	pull := func(code uint64) error {
+		_, err := d.a.s.Pull(Pull{By: 1, Group: 77, Incarnation: d.known, First: 0, Last: slots - 1,
+			After: at.Seq, Code: code, Acked: at.Seq})
+		return err
+	}
+	for _, what := range []string{"the last entry", "one of many", "once more", "after a start"} {
+		switch what {
+		case "one of many":
+			d.write()
+			d.a.s.peers.of[1].told = nil
+		case "after a start":
+			d.reopenAs(d.a, d.a.fs)
+		}
+		if err := pull(at.Code); err != nil {
+			t.Errorf("%s: what it has told: %v", what, err)
+		}
+		if err := pull(at.Code + 1); !errors.Is(err, ErrAhead) {
+			t.Errorf("%s: what it has not told: %v", what, err)
+		}
+		if err := pull(0); err != nil {
+			t.Errorf("%s: without a proof: %v", what, err)
+		}
+		d.goesOn(what, nil, nil)
+	}
+	if code := d.b.s.CodeOf(0, at.RegionSource, at.Seq); code != 0 {
+		t.Errorf("an old position has the code %d", code)
+	}
+	at = d.positions(d.b, d.a)[0]
+	if code := d.b.s.CodeOf(0, at.RegionSource, at.Seq); code != at.Code {
+		t.Errorf("the position has the code %d, and not %d", code, at.Code)
+	}
+}
+
 // TestProofOfState: a position that comes from a state is proved as well.
 func TestProofOfState(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)

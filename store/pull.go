@@ -29,6 +29,7 @@ type Pull struct {
 	Partition   uint16 // of the source
 	First, Last uint16 // slots: those of a partition here, or there, whichever has fewer
 	After       uint64 // the answer begins behind this sequence
+	Code        uint64 // of the proof of After; 0: the asking region has none, or has just been told After
 	// Acked is a sequence up to which the asking region has committed all: it asks for none of it again.
 	Acked uint64
 	Most  int           // bytes, about; a section may exceed it
@@ -46,9 +47,34 @@ type peer struct {
 	hold *oplog.Hold
 	// acked is, for each partition, what the peer has acknowledged of each of its slot ranges.
 	acked []map[uint16]uint64
+	// told is, by partition and first slot, the end of what this process told last, or found to be right.
+	told map[[2]uint16]toldEnd
 
 	reading sync.Mutex     // of at; held while the op log is read for the peer
 	at      oplog.Bookmark // up to where it was told all
+}
+
+// toldEnd is a position that was told, and the code of its proof.
+type toldEnd struct{ seq, code uint64 }
+
+// hasTold reports whether a pull goes on where this process has told something.
+func (s *Store) hasTold(q *Pull) bool {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	h := s.peers.of[q.By]
+	return h != nil && h.told[[2]uint16{q.Partition, q.First}] == toldEnd{q.After, q.Code}
+}
+
+// noteTold notes that a region is told a position, or has it.
+func (s *Store) noteTold(q *Pull, at toldEnd) {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	if h := s.peers.of[q.By]; h != nil && at.code != 0 {
+		if h.told == nil {
+			h.told = make(map[[2]uint16]toldEnd)
+		}
+		h.told[[2]uint16{q.Partition, q.First}] = at
+	}
 }
 
 // holdForRegions keeps the op log for all other regions from now on, unless it is kept already, and notes
@@ -186,7 +212,7 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	if p, err := s.ownPartition(q.Partition); err == nil {
 		p.committed.waitBehind(q.After, q.Wait)
 	}
-	t, err := s.newTeller(&q)
+	t, err := s.newTeller(&q, s.differing([]Pull{q}))
 	if err == nil {
 		_, err = s.tell(q.By, []*teller{t}, q.Most)
 	}
@@ -196,8 +222,9 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	return Pack(t.finish()), nil
 }
 
-// newTeller begins the answer to a pull, unless it is refused, and notes what that acknowledges.
-func (s *Store) newTeller(q *Pull) (*teller, error) {
+// newTeller begins the answer to a pull, unless it is refused, as one that goes on where the log differs from
+// what was told, and notes what that acknowledges.
+func (s *Store) newTeller(q *Pull, differ map[RegionTaken]bool) (*teller, error) {
 	p, err := s.ownPartition(q.Partition)
 	if err != nil {
 		return nil, err
@@ -221,10 +248,16 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	if err := s.checkAhead(q.By, q.After, last); err != nil {
 		return nil, err
 	}
+	if differ[RegionTaken{d.RegionSource, q.After}] {
+		return nil, fmt.Errorf("%w: region %d has read another entry %d", ErrAhead, q.By, q.After)
+	}
 	s.acknowledge(q, min(q.Acked, last), ranges)
 	committed, dead, err := d.begins(p)
 	if err != nil {
 		return nil, err
+	}
+	if q.After <= committed {
+		s.noteTold(q, toldEnd{q.After, q.Code})
 	}
 	// another replica was ahead of this one, or nobody has noted yet what is durable
 	committed = max(committed, q.After)

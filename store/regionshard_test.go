@@ -508,6 +508,16 @@ func TestShardWentBack(t *testing.T) {
 		for range more {
 			must(t, do(back.Store, Op{Kind: IncrBy, Key: []byte(keys[2]), Delta: 1}).Err)
 		}
+		at := known[slices.IndexFunc(known, func(at Position) bool { return at.Partition == 2 })]
+		pull := Pull{By: 1, Group: 77, Incarnation: shardHome, Partition: 2, First: slots / 2,
+			Last: slots/4*3 - 1, After: at.Seq, Acked: at.Seq,
+			Code: w.other.CodeOf(1, at.RegionSource, at.Seq)}
+		if _, err := w.r[0].Pull(pull); err != nil {
+			t.Errorf("what it has told: %v", err)
+		}
+		if _, err := back.Pull(pull); !errors.Is(err, ErrAhead) {
+			t.Errorf("with %d more the other one reads on: %v", more, err)
+		}
 		if err := back.Examine(1, known); !errors.Is(err, errWentBack) {
 			t.Fatalf("with %d more it goes on: %v", more, err)
 		}

@@ -72,6 +72,28 @@ func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint6
 	return max(acked, p.heldTaking().ahead[from]), acked, nil
 }
 
+// CodeOf returns the code of the proof of a position up to which a partition here has taken a source's
+// log; 0: there is none.
+func (s *Store) CodeOf(partition uint16, from RegionSource, at uint64) uint64 {
+	p, err := s.ownPartition(partition)
+	if err != nil {
+		return 0
+	}
+	p.taking.mu.Lock()
+	defer p.taking.mu.Unlock()
+	p.lock()
+	defer p.mu.Unlock()
+	if p.regions == nil {
+		return 0
+	}
+	for _, known := range []Position{p.heldTaking().proved[from], p.regions.proved[from]} {
+		if known.Seq == at {
+			return known.Code
+		}
+	}
+	return 0
+}
+
 // stateOf says from where a state comes, and of which region: that of a region that is gone may be
 // taken at the same time.
 type stateOf struct {

@@ -32,9 +32,10 @@ type Pulled struct {
 // be.
 func (s *Store) PullAll(qs []Pull, most int, plain bool) (all []Pulled, behind []Behind) {
 	all = make([]Pulled, len(qs))
+	differ := s.differing(qs)
 	tellers, todo := make([]*teller, len(qs)), make([]*teller, 0, len(qs))
 	for i := range qs {
-		t, err := s.newTeller(&qs[i])
+		t, err := s.newTeller(&qs[i], differ)
 		if all[i].Newest, all[i].Err = s.CommittedOf(qs[i].Partition), err; err != nil {
 			continue
 		}
@@ -51,7 +52,8 @@ func (s *Store) PullAll(qs []Pull, most int, plain bool) (all []Pulled, behind [
 		if t != nil {
 			a.Newest, a.UpTo, a.Err = t.committed, t.upTo, cmp.Or(failed, t.failure())
 			if a.Err == nil && t.upTo > t.after {
-				if a.Data = t.finish(); !plain {
+				a.Data = t.finish()
+				if s.noteTold(&qs[i], toldEnd{t.upTo, t.proof.Code}); !plain {
 					a.Data = Pack(a.Data)
 				}
 			}

@@ -31,6 +31,7 @@ func (s *regionsWorld) faults() []Fault {
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, true) }) }},
 		{"lose", 1, func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, true) }) }},
 		{"hours-ahead", 1, func(_ *World, m *Machine) { s.of(m).leap() }},
+		{"put-back", 1, func(_ *World, m *Machine) { s.putBack(s.of(m)) }},
 		{"leave", 1, func(_ *World, m *Machine) { s.change(m, s.leave) }},
 		{"hand-over", 6 * clustered, func(w *World, m *Machine) {
 			s.inCluster(m, func(c *clusterWorld, m *Machine) { c.strikeHandOver(m) })
@@ -46,8 +47,6 @@ func (s *regionsWorld) faults() []Fault {
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.remove(r, false, false) }) }},
 		{"lose-at-once", 0,
 			func(_ *World, m *Machine) { s.change(m, func(r *region) { s.loseOne(r, false) }) }},
-		// "Repeated positions":
-		{"put-back", 1, func(_ *World, m *Machine) { s.putBack(s.of(m)) }},
 		// "Clocks that leap":
 		{"days-ahead", 0, func(_ *World, m *Machine) { m.TurnClock(48 * time.Hour) }},
 		// "Drained twins": from now on clients send an operation to two regions.
