@@ -157,7 +157,7 @@ func TestStreamIsCutOff(t *testing.T) {
 		streamIsCutOff(t, "trained", "progress:log:{s}", "train", "--cms", "s", "--field", "1")
 	})
 	t.Run("count", func(t *testing.T) {
-		streamIsCutOff(t, "counted", "progress:{log}", "count", "--counter", "{1}")
+		streamIsCutOff(t, "counted", "progress:{log}:(1)", "count", "--counter", "{1}")
 	})
 }
 

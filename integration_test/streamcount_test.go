@@ -40,7 +40,9 @@ func TestStreamCount(t *testing.T) {
 			map[string]string{"views:/a:2026-11-27": "2"}},
 		{accessLog + "no\n", "--counter views:{path}:{day} --combined --source acc",
 			"line 4: the line is not in the combined format", 2, map[string]string{"views:/a:2026-11-27": "2"}},
-		{accessLog, "--counter n:{status} --combined --source acc", "it ends behind line 3", 1, nil},
+		{accessLog, "--counter views:{path}:{day} --combined --source acc", "it ends behind line 3", 1, nil},
+		{accessLog, "--counter n:{status} --combined --source acc", "counted: 3 lines", 0,
+			map[string]string{"n:200": "2"}},
 		{accessLog, "--counter n:{status} --combined --time at", "no field {at}", 2, nil},
 		{spent, "--counter p:{page.id}:{hour} --by n --time t --source j1", "counted: 2 lines", 0,
 			map[string]string{"p:/a:2023-11-14T22": "5", "p:7:2023-11-14T22": "6"}},
@@ -91,32 +93,60 @@ func TestStreamCount(t *testing.T) {
 }
 
 // TestStreamCountTooLate: lines that a killed run may have sent are refused if the server may have forgotten
-// them, and those behind them count.
+// them, also by a run that follows an interrupted one, and those behind them count.
 func TestStreamCountTooLate(t *testing.T) {
 	t.Parallel()
-	const lines, batch = 10_000, 4096
+	const lines, sent, first = 10_000, 3000, 1000
 	var text strings.Builder
 	for i := range lines {
 		fmt.Fprintln(&text, "item", i)
 	}
+	all := text.String()
 	s := startServer(t)
 	c := s.client()
 	ctx := context.Background()
-	// A run of long ago was killed in the first batch.
-	c.Set(ctx, "progress:{log}:open", 1_700_000_000_000, 0)
-	_, stderr, status := s.stream(text.String(), "count", "--counter", "{1}", "--source", "log")
-	n, _ := c.Get(ctx, "item").Int64()
-	if late := lines - n; status != 2 || late < 1 || late > batch || !strings.Contains(stderr,
-		fmt.Sprint("STALE: ", late)) {
-		t.Errorf("exit status %d, %d are counted\n%s", status, n, stderr)
+	// A run of long ago was killed with 3000 lines on their way.
+	c.MSet(ctx, "progress:{log}:(1):sent", 1_700_000_000_000, "progress:{log}:(1):sentto", sent)
+	some := all[:strings.Index(all, fmt.Sprintln("item", first))]
+	for _, step := range []struct {
+		input       string
+		late, count int
+	}{
+		{some, first, 0},
+		{all, sent - first, lines - sent},
+		{all + "item more\n", 0, lines - sent + 1},
+	} {
+		_, stderr, status := s.stream(step.input, "count", "--counter", "{1}", "--source", "log")
+		n, _ := c.Get(ctx, "item").Int()
+		if n != step.count || (status == 2) != (step.late > 0) || step.late > 0 &&
+			!strings.Contains(stderr, fmt.Sprintf("STALE: %d\n", step.late)) {
+			t.Errorf("exit status %d, %d are counted\n%s", status, n, stderr)
+		}
 	}
-	// That run ended as it should.
-	more := text.String() + "item more\n"
-	if _, stderr, status = s.stream(more, "count", "--counter", "{1}", "--source", "log"); status != 0 {
+}
+
+// TestStreamCountEnds: an error that concerns no record ends the run, and the position stays.
+func TestStreamCountEnds(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startRelay(t, s)
+	p.rewrite = func(reply []byte) []byte {
+		return bytes.ReplaceAll(reply, []byte("-WRONGTYPE "), []byte("-MOVED 1 127.0.0.1:1 "))
+	}
+	s.dial().want("+OK", "FBF.RESERVE", "a")
+	var out bytes.Buffer
+	cmd := exec.Command(program, "stream", "count", "--counter", "{line}", "--source", "log", p.Addr().String())
+	cmd.Stdin, cmd.Stderr = strings.NewReader("a\nb\n"), &out
+	if cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out.String(), "MOVED 1") {
+		t.Errorf("exit status %d\n%s", cmd.ProcessState.ExitCode(), out.String())
+	}
+	if n, err := s.client().Get(context.Background(), "progress:{log}:(line)").Int(); err == nil {
+		t.Errorf("the position is %d", n)
+	}
+	// What this run has counted is not said to have been counted before by the next one alone.
+	_, stderr, status := s.stream("a\nb\n", "count", "--counter", "{line}", "--source", "log")
+	if status != 2 || !strings.Contains(stderr, "counted before: 1; WRONGTYPE: 1") {
 		t.Errorf("exit status %d\n%s", status, stderr)
-	}
-	if now, _ := c.Get(ctx, "item").Int64(); now != n+1 {
-		t.Errorf("%d are counted, and then %d", n, now)
 	}
 }
 
@@ -146,8 +176,8 @@ func TestStreamCountOfEntries(t *testing.T) {
 	for _, m := range read[0].Messages[:300] {
 		s.client().Do(ctx, "CINCRBY", m.Values["page"], "clicks:"+m.ID, 1)
 	}
-	cmd := exec.Command(program, "stream", "count", "--counter", "{page}", "--redis", "redis://"+addr, "--stream",
-		"clicks", "--group", "g", s.address())
+	cmd := exec.Command(program, "stream", "count", "--counter", "{page}", "--redis", "redis://"+addr,
+		"--stream", "clicks", "--group", "g", s.address())
 	var out bytes.Buffer
 	cmd.Stderr = &out
 	if err := cmd.Start(); err != nil {

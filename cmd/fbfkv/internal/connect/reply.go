@@ -42,7 +42,7 @@ func IsReply(err error) bool {
 
 // transient are the codes of errors after which the same command may be sent again.
 var transient = []string{"TRYAGAIN", "UNKNOWN", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "LOADING",
-	"OOM", "BUSY", "MAXCLIENTS"}
+	"OOM", "BUSY"}
 
 // IsTransient reports whether an error is a server's, and the same command may be sent again.
 func IsTransient(err error) bool {
@@ -51,7 +51,8 @@ func IsTransient(err error) bool {
 		return false
 	}
 	code, _, _ := strings.Cut(string(reply), " ")
-	return slices.Contains(transient, code)
+	return slices.Contains(transient, code) ||
+		strings.Contains(string(reply), "max number of clients reached")
 }
 
 // Reply is what came of a command: a value or an error.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,9 +25,9 @@ import (
 
 // count is `stream count`: each record is a CINCRBY, whose opid is the record's own, or the source's name
 // with the number of the line. So a record that is sent again, by this run or by a later one, counts once
-// as long as the server remembers it. The server must refuse a record that it may have forgotten, so such a
-// record has a time (AT): the event's, or, for lines that a killed run may have sent, that of its last
-// committed position.
+// as long as the server remembers it. The server must refuse a record that it may have forgotten, so each
+// that may come again has a time (AT): the event's, that of a stream's entry, or that at which a line was
+// first sent, which is noted beside the position before a batch is sent.
 
 // counting is what the flags of `stream count` say.
 type counting struct {
@@ -35,18 +36,20 @@ type counting struct {
 	expire            string
 	deadLetter        string
 
-	openAt int64 // since when the first countLines records may have been sent, Unix ms; 0: they were not
-	passed int   // records of batches that are done
-	opened bool
+	openAt int64 // when lines up to openTo were first sent, Unix milliseconds
+	openTo int64
+	sentAt int64     // when those behind them are
+	server time.Time // the server's time at the beginning
+	began  time.Time
 
 	parts    []part // of the key
 	seconds  int64  // until a counter expires
 	dead     io.Writer
 	sync     func() error // of the file of dead letters
+	unsynced bool
 	refused  map[string]int64
 	twice    int64 // records that had been counted before
 	newest   time.Time
-	ahead    time.Duration // of this clock is the server's
 	examples int
 	deadErr  error
 }
@@ -87,44 +90,55 @@ func (r *run) count() (err error) {
 		if err != nil {
 			return err
 		}
-		c.dead, c.sync = f, f.Sync
+		c.dead, c.sync = f, func() error {
+			if err := f.Sync(); !errors.Is(err, syscall.EINVAL) { // which says that it is a pipe
+				return err
+			}
+			return nil
+		}
 	}
 	add := r.countBatch
 	r.handle = add
 	if r.source == "" {
 		return nil
 	}
-	progress, err := r.resume("progress:{" + r.source + "}")
+	counter := strings.NewReplacer("{", "(", "}", ")").Replace(c.key)
+	progress, err := r.resume("progress:{"+r.source+"}:"+counter, "")
 	if err != nil {
 		return err
 	}
-	open := progress + ":open"
+	at, to := progress+":sent", progress+":sentto"
+	if err := r.sentBefore(at, to); err != nil {
+		return err
+	}
 	r.handle = func(ctx context.Context, b *batch) error {
-		if !c.opened {
-			if err := r.reopen(ctx, open); err != nil {
-				return err
-			}
+		if c.sentAt = c.now(); b.first >= c.openTo {
+			c.openAt = c.sentAt
+		}
+		end := max(c.openTo, b.first+b.n)
+		if err := r.try(ctx, func() error {
+			return r.client.Do(ctx, "MSET", at, c.openAt, to, end).Err()
+		}); err != nil {
+			return err
 		}
 		if err := add(ctx, b); err != nil {
 			return err
 		}
-		c.passed += len(b.items)
-		return r.commit(ctx, progress, b, []any{"SET", open, time.Now().Add(c.ahead).UnixMilli()})
-	}
-	r.finish = func(ctx context.Context) error {
-		if !c.opened {
-			return nil
-		}
-		return r.try(ctx, func() error { return r.client.Do(ctx, "SET", open, 0).Err() })
+		c.openTo = end
+		return r.commit(ctx, progress, b)
 	}
 	return nil
 }
 
-// reopen notes that lines behind the position may be sent from now on, and which ones an earlier run may have
-// sent that was killed.
-func (r *run) reopen(ctx context.Context, open string) error {
+// now returns the server's time, Unix milliseconds, or one that is a little earlier.
+func (c *counting) now() int64 { return c.server.Add(time.Since(c.began)).UnixMilli() }
+
+// sentBefore asks which lines behind the position an earlier run may have sent, and since when.
+func (r *run) sentBefore(at, to string) error {
+	c, ctx := &r.counter, context.Background()
 	return r.try(ctx, func() error {
-		replies, err := r.client.Pipeline(ctx, [][]any{{"TIME"}, {"GET", open}})
+		c.began = time.Now()
+		replies, err := r.once(ctx, [][]any{{"TIME"}, {"GET", at}, {"GET", to}})
 		if err != nil {
 			return err
 		}
@@ -133,19 +147,15 @@ func (r *run) reopen(ctx context.Context, open string) error {
 			return cmp.Or(err, error(failure("TIME answers no time")))
 		}
 		seconds, err := strconv.ParseInt(now[0], 10, 64)
-		if err != nil {
-			return err
+		micros, err2 := strconv.ParseInt(now[1], 10, 64)
+		// Since began more time has passed than since the answer: so much is taken off.
+		c.server = time.Unix(seconds, micros*1000).Add(-time.Since(c.began))
+		for i, n := range []*int64{&c.openAt, &c.openTo} {
+			if err = cmp.Or(err, err2); err == nil {
+				*n, err = lines(replies[i+1])
+			}
 		}
-		r.counter.ahead = time.Until(time.Unix(seconds, 0)) // to a second: earlier is safe
-		at, err := lines(replies[1])
-		if err != nil {
-			return err
-		}
-		r.counter.openAt, r.counter.opened = at, true
-		if at != 0 {
-			return nil
-		}
-		return r.client.Do(ctx, "SET", open, seconds*1000).Err()
+		return err
 	})
 }
 
@@ -233,7 +243,8 @@ type share struct {
 	of       []int // the item of each command
 	refused  map[int]error
 	newest   time.Time
-	replies  []connect.Reply
+	replies  []connect.Reply // the last ones
+	again    []bool          // whether a command was sent again
 	err      error
 }
 
@@ -257,12 +268,11 @@ func (r *run) countBatch(ctx context.Context, b *batch) error {
 	}
 	wg.Wait()
 	for _, s := range shares {
-		if s.err == nil {
-			s.err = s.judge(c)
+		if err := cmp.Or(s.err, s.judge(c)); err != nil {
+			return err
 		}
-		if s.err != nil {
-			return s.err
-		}
+	}
+	for _, s := range shares {
 		for _, i := range slices.Sorted(maps.Keys(s.refused)) {
 			c.reject(r, b, i, s.refused[i])
 		}
@@ -270,8 +280,8 @@ func (r *run) countBatch(ctx context.Context, b *batch) error {
 			c.newest = s.newest
 		}
 	}
-	if c.deadErr == nil && c.sync != nil { // before the position passes them
-		c.deadErr = c.sync()
+	if c.deadErr == nil && c.unsynced { // before the position passes them
+		c.unsynced, c.deadErr = false, c.sync()
 	}
 	return c.deadErr
 }
@@ -293,13 +303,35 @@ func (s *share) count(ctx context.Context, r *run, b *batch) {
 	if len(s.commands) == 0 {
 		return
 	}
-	s.err = r.try(ctx, func() (err error) {
-		if s.replies, err = r.client.Pipeline(ctx, s.commands); err == nil {
-			err = firstTransient(s.replies)
+	s.replies, s.again = make([]connect.Reply, len(s.commands)), make([]bool, len(s.commands))
+	rest := make([]int, len(s.commands)) // the commands without a final reply
+	for i := range rest {
+		rest[i] = i
+	}
+	tries := 0
+	s.err = r.try(ctx, func() error {
+		commands := make([][]any, len(rest))
+		for n, i := range rest {
+			commands[n], s.again[i] = s.commands[i], tries > 0
 		}
+		tries++
+		replies, err := r.client.Pipeline(ctx, commands)
+		if err != nil {
+			return err
+		}
+		var left []int
+		for n, i := range rest {
+			if s.replies[i] = replies[n]; connect.IsTransient(replies[n].Err()) {
+				left, err = append(left, i), replies[n].Err()
+			}
+		}
+		rest = left
 		return err
 	})
 }
+
+// recordErrors are the codes of errors that concern a record. All others end the run.
+var recordErrors = []string{"STALE", "MISMATCH", "BOUND", "WRONGTYPE", "ERR"}
 
 // judge looks at the replies: some say that a record cannot be counted, others that the run cannot go on.
 func (s *share) judge(c *counting) error {
@@ -307,26 +339,19 @@ func (s *share) judge(c *counting) error {
 		status, err := reply.List() // the value, and whether it was applied
 		if err == nil && len(status) == 2 {
 			var applied int64
-			applied, err = status[1].Int()
-			c.twice += 1 - applied
+			if applied, err = status[1].Int(); applied == 0 && !s.again[n] {
+				c.twice++
+			}
 		}
 		if err == nil {
 			continue
 		}
-		if !connect.IsReply(err) || strings.HasPrefix(err.Error(), "NO") { // NOAUTH, NOPERM
+		code, text, _ := strings.Cut(err.Error(), " ")
+		if !connect.IsReply(err) || !slices.Contains(recordErrors, code) ||
+			strings.HasPrefix(text, "unknown command") {
 			return err
 		}
 		s.refused[s.of[n]] = err
-	}
-	return nil
-}
-
-// firstTransient returns the first error after which the same command may be sent again.
-func firstTransient(replies []connect.Reply) error {
-	for _, reply := range replies {
-		if err := reply.Err(); connect.IsTransient(err) {
-			return err
-		}
 	}
 	return nil
 }
@@ -343,8 +368,12 @@ func (c *counting) reject(r *run, b *batch, i int, why error) {
 		r.tells(fmt.Sprintf("line %d: %v", b.numbers[i], why))
 	}
 	if c.dead != nil {
-		_, err := io.WriteString(c.dead, b.lines[i]+"\n")
-		c.deadErr = cmp.Or(c.deadErr, err)
+		line := b.lines[i] + "\n"
+		if b.ids != nil {
+			line = b.ids[i] + "\t" + line // for --id-first
+		}
+		_, err := io.WriteString(c.dead, line)
+		c.unsynced, c.deadErr = true, cmp.Or(c.deadErr, err)
 	}
 }
 
@@ -408,10 +437,15 @@ func (c *counting) command(r *run, parser *fastjson.Parser, b *batch, i int) (
 	}
 	command = []any{"CINCRBY", key.String(), opid, by, "WITHSTATUS"}
 	switch {
-	case r.source != "" && c.openAt != 0 && c.passed+i < countLines:
+	case r.source != "" && b.numbers[i] <= c.openTo:
 		command = append(command, "AT", c.openAt)
+	case r.source != "":
+		command = append(command, "AT", c.sentAt)
 	case c.time != "" && (c.id != "" || c.idFirst || b.ids != nil):
 		command = append(command, "AT", at.UnixMilli())
+	case b.again:
+		ms, _, _ := strings.Cut(b.ids[i][len(r.name)+1:], "-")
+		command = append(command, "AT", ms)
 	}
 	if c.seconds > 0 {
 		command = append(command, "EX", c.seconds)

@@ -50,7 +50,7 @@ func (r *run) readEntries(ctx context.Context, batches chan<- *batch) error {
 			from = ">" // what was not acknowledged has all come
 			continue
 		}
-		b := &batch{first: next}
+		b := &batch{first: next, again: from == "0"}
 		ack := []any{"XACK", stream, r.group}
 		for _, m := range messages {
 			ack = append(ack, m.id)

@@ -16,6 +16,9 @@ import (
 // by default.
 const maxLine = 1 << 20
 
+// maxBatch is when a batch is full, bytes.
+const maxBatch = 4 * maxLine
+
 // byteOrderMark is what some programs write before the first line.
 const byteOrderMark = "\ufeff"
 
@@ -51,6 +54,8 @@ type batch struct {
 	items   []string
 	numbers []int64      // of the items' lines, from 1
 	ids     []string     // of the entries of a stream
+	again   bool         // they were delivered before
+	bytes   int          // of the lines
 	done    func() error // to be called once all is done; may be nil
 	skipped int64
 	long    []int64 // numbers of lines that were too long
@@ -138,6 +143,7 @@ func (b *batch) add(in *input, line string) bool {
 		b.skipped++
 		return false
 	}
+	b.bytes += len(line)
 	b.lines, b.items, b.numbers = append(b.lines, line), append(b.items, item), append(b.numbers, b.first+b.n)
 	return true
 }
@@ -164,7 +170,7 @@ func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, f
 			in.size = info.Size()
 		}
 	}
-	records, batches := make(chan *record, in.full), make(chan *batch)
+	records, batches := make(chan *record, batchLines), make(chan *batch)
 	failed = new(error)
 	go func() {
 		defer close(records)
@@ -188,7 +194,7 @@ func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, f
 			}
 			full := time.After(batchTime)
 			for waiting := true; waiting; {
-				if b.addRecord(in, l); b.n >= in.full {
+				if b.addRecord(in, l); b.n >= in.full || b.bytes >= maxBatch {
 					break
 				}
 				select {

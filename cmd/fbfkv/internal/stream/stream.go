@@ -41,8 +41,9 @@ The operation id is a field (--id), what is in front of a tab (--id-first, as fr
 the entry's id in a Redis Stream, or with --source the number of the line. If none is given, a second run
 counts all again. --time names the event's time; {month}, {day}, {hour} and {minute} are pieces of it in
 UTC. Where the record brings its id, it is the time of the operation, too: an event that is older than the
-table's WINDOW is refused as STALE, as it may have been counted. --dead-letter keeps such lines, and all others
-that cannot be counted.
+table's WINDOW is refused as STALE, as it may have been counted. So is a line that an interrupted run may have
+sent, if WINDOW has passed since. --dead-letter keeps such lines, and others of at most 1 MiB that cannot be
+counted; an entry of a stream with its id and a tab in front.
 
 ` + common
 
@@ -87,7 +88,6 @@ type run struct {
 	waits   func(error)  // is told why the server is asked again, once for each time
 	tells   func(string) // shows a line beside the progress
 	handle  func(ctx context.Context, b *batch) error
-	finish  func(ctx context.Context) error // once all batches are handled; may be nil
 	stage   string
 	done    int64 // lines
 	skipped int64 // lines without the field, or too long
@@ -201,9 +201,6 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 		progress.Set(fmt.Sprintf("%s, %.0f lines a second%s", r.stage, rate(), r.counter.behind()), r.size > 0,
 			max(b.end, r.done), max(r.size, b.end, r.done))
 	}
-	if err == nil && r.finish != nil {
-		err = r.finish(context.WithoutCancel(ctx))
-	}
 	cancel()
 	progress.Clear()
 	fmt.Fprintf(stderr, "%s: %d lines, %.0f a second%s\n", r.stage, r.done, rate(), r.counter.summary())
@@ -214,11 +211,11 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 		return errors.New("interrupted")
 	case *failed != nil:
 		return *failed
+	case len(r.counter.refused) > 0:
+		return partly(fmt.Sprintf("lines that were not counted: %d", r.skipped)) // the long ones, too
 	case r.long > 0:
 		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long,
 			r.skipped-r.long))
-	case len(r.counter.refused) > 0:
-		return partly(fmt.Sprintf("lines that were not counted: %d", r.skipped))
 	case r.skipped > 0:
 		return partly(fmt.Sprintf("lines without the field: %d", r.skipped))
 	}

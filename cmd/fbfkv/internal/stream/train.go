@@ -67,7 +67,8 @@ func (r *run) train() error {
 	if r.source == "" {
 		return nil
 	}
-	progress, err := r.resume("progress:" + r.source + ":{" + tagOf(key) + "}")
+	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
+	progress, err = r.resume(progress, "; to count all of it under this name, DEL "+progress+" first")
 	add := r.handle
 	r.handle = func(ctx context.Context, b *batch) error {
 		if r.cms != "" && len(b.items) > 0 {
@@ -81,16 +82,16 @@ func (r *run) train() error {
 	return err
 }
 
-// resume passes over the lines of which a position was committed, under a key.
-func (r *run) resume(progress string) (string, error) {
+// resume passes over the lines of which a position was committed, under a key. Another input is refused, with
+// an advice.
+func (r *run) resume(progress, advice string) (string, error) {
 	if r.redis != "" {
 		return "", failure("--source goes with standard input: the entries of a stream have ids")
 	}
 	r.refuse = func(why string) error {
 		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
 			"another file, such as the next one after log rotation, "+
-			"give it a name of its own; to count all of it under this name, DEL %s first", r.source,
-			r.committed.lines, why, progress)
+			"give it a name of its own%s", r.source, r.committed.lines, why, advice)
 	}
 	at, err := r.position(progress)
 	r.committed = at
