@@ -1,11 +1,6 @@
 package store
 
-import (
-	"sync/atomic"
-	"time"
-
-	"github.com/fbfkv/fbfkv/store/seen"
-)
+import "github.com/fbfkv/fbfkv/store/seen"
 
 // The room of holds. A table's holds count with its filters, in all partitions together, against MAXMEMORY:
 // most holds may be of one key, and so of one partition.
@@ -45,32 +40,6 @@ func (p *machine) countHold(t *tableState, n, bytes int64) {
 	}
 }
 
-// tableUse is what a table takes, in each partition as it was lately.
-type tableUse []atomic.Int64
-
-// useOf returns what a table takes.
-func (m *memoryPool) useOf(table string, partitions int) tableUse {
-	if use, ok := m.tables.Load(table); ok {
-		return use.(tableUse)
-	}
-	use, _ := m.tables.LoadOrStore(table, make(tableUse, partitions))
-	return use.(tableUse)
-}
-
-// noteUse notes what the partition has of the tables with holds and MAXMEMORY. It is locked.
-func (p *partition) noteUse() {
-	p.pool.tables.Range(func(name, use any) bool {
-		n := int64(0)
-		if p.catalog != nil {
-			if d := p.catalog.byName(name.(string)); d != nil {
-				n = p.usedBy(p.tables[d.ID])
-			}
-		}
-		use.(tableUse)[p.id].Store(n)
-		return true
-	})
-}
-
 // usedBy is what a table takes here.
 func (p *machine) usedBy(t *tableState) int64 {
 	if t == nil {
@@ -85,12 +54,8 @@ func (p *machine) isFull(t *tableState, bytes uint64) bool {
 	if t.def.MaxMemory == 0 {
 		return false
 	}
-	use := p.memory.useOf(t.def.Name, p.count)
-	use[p.id].Store(p.usedBy(t))
-	for i := range use {
-		bytes += uint64(use[i].Load())
-	}
-	return bytes > t.def.MaxMemory
+	used := p.memory.noteUse(t.def.Name, p.id, p.count, p.usedBy(t))
+	return used+bytes > t.def.MaxMemory
 }
 
 // roomForHold refuses a hold for which there is no memory, or no room for the record of its end.
@@ -123,11 +88,11 @@ func (x *turn) roomForHold(op *Op, r *ref) error {
 	return nil
 }
 
-// openedFirst returns when the oldest open hold was opened; zero: none is open. It looks at all of them only
-// if the one that was the oldest has ended.
-func (h *holdings) openedFirst() time.Time {
+// openedFirst returns when the oldest open hold was opened, Unix milliseconds; 0: none is open. It looks at
+// all of them only if the one that was the oldest has ended.
+func (h *holdings) openedFirst() int64 {
 	if len(h.due) == 0 {
-		return time.Time{}
+		return 0
 	}
 	if h.oldest == 0 {
 		h.oldest = h.due[0].opened
@@ -135,5 +100,5 @@ func (h *holdings) openedFirst() time.Time {
 			h.oldest = min(h.oldest, o.opened)
 		}
 	}
-	return time.UnixMilli(h.oldest)
+	return h.oldest
 }

@@ -54,8 +54,8 @@ type filterMemory interface {
 	addObject(bytes int64)
 	// fits reports whether so many more bytes are within the limit.
 	fits(bytes int64) bool
-	// useOf returns what a table takes in each of so many partitions.
-	useOf(table string, partitions int) tableUse
+	// noteUse notes what a table takes in one of so many partitions, and returns what it takes in all.
+	noteUse(table string, id uint16, partitions int, bytes int64) uint64
 }
 
 // outside is what redo needs of the world beyond the machine, and only when it redoes what was read

@@ -243,6 +243,37 @@ func (m *memoryPool) grant(bytes uint64) bool {
 	return true
 }
 
+// tableUse is what a table takes, in each partition as it was lately.
+type tableUse []atomic.Int64
+
+// noteUse notes what a table takes in a partition, and returns what it takes in all of them.
+func (m *memoryPool) noteUse(table string, id uint16, partitions int, bytes int64) (sum uint64) {
+	use, ok := m.tables.Load(table)
+	if !ok {
+		use, _ = m.tables.LoadOrStore(table, make(tableUse, partitions))
+	}
+	all := use.(tableUse)
+	all[id].Store(bytes)
+	for i := range all {
+		sum += uint64(all[i].Load())
+	}
+	return sum
+}
+
+// noteUse notes what the partition has of the tables with holds and MAXMEMORY. It is locked.
+func (p *partition) noteUse() {
+	p.pool.tables.Range(func(name, use any) bool {
+		n := int64(0)
+		if p.catalog != nil {
+			if d := p.catalog.byName(name.(string)); d != nil {
+				n = p.usedBy(p.tables[d.ID])
+			}
+		}
+		use.(tableUse)[p.id].Store(n)
+		return true
+	})
+}
+
 // add counts memory that tables' filters have taken, or given back.
 func (m *memoryPool) add(bytes int64) { m.used.Add(bytes) }
 

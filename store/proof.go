@@ -149,7 +149,7 @@ func (p *partition) provedBy(region part.Region, all []Position) []Position {
 // it any more, clients' writes are refused (ErrRestored), also after a start, and Examine says why.
 // It passes over positions without a proof.
 func (s *Store) Examine(by part.Region, all []Position) error {
-	if !s.Leads() {
+	if !s.Leads() || s.Older() {
 		return nil
 	}
 	older := make(map[uint16][]Position)
@@ -187,7 +187,7 @@ func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 	for i := range qs {
 		q := &qs[i]
 		p, err := s.ownPartition(q.Partition)
-		if q.Code == 0 || err != nil {
+		if q.Code == 0 || q.After == 0 || err != nil {
 			continue
 		}
 		p.lock()

@@ -104,8 +104,8 @@ func TestClockAhead(t *testing.T) {
 	w.shows(ahead, 0, 0)
 }
 
-// TestCutExpiry: a region that hears nothing hides a counter whose time has come, and counts from nothing.
-// But it does not delete it, as a later expiry may have been set elsewhere.
+// TestCutExpiry: a region that hears nothing hides a counter whose time has come, and does not delete it, as
+// a later expiry may have been set elsewhere. If it writes, it counts from nothing, and deletes what it saw.
 func TestCutExpiry(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		w, cut, limits := apart(t)

@@ -189,6 +189,9 @@ func (s *Store) follow(p *partition, g *redoGroup, seq uint64, content []byte, s
 			p.listUnreadable())
 	}
 	p.noteEnd(content)
+	// Reads judge other regions' expiries by the leader's logged time, as the cursors do.
+	_, running := s.look()
+	p.ahead = p.at.logged - running
 	if said != nil {
 		said()
 	}
