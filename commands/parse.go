@@ -55,7 +55,7 @@ func notAmount(refused error, b []byte) error {
 // foreignForm matches a number such as +1, 1e2, .5 or 1.
 var foreignForm = regexp.MustCompile(`[+eE]|^-?\.|\.$`)
 
-// notWhole is the refusal of an amount that is no integer, where decimals go another way.
+// notWhole refuses an amount that is not an integer, and names the way for decimals, if it is one.
 func notWhole(refused error, b []byte, way string) error {
 	if _, number := parseDecimal(b); number && bytes.ContainsAny(b, ".eE") {
 		return refusal(refused.Error() + ": " + way + " adds decimals, in a table with SCALE")

@@ -143,7 +143,7 @@ func TestStreamCountEnds(t *testing.T) {
 	if n, err := s.client().Get(context.Background(), "progress:{log}:(line)").Int(); err == nil {
 		t.Errorf("the position is %d", n)
 	}
-	// What this run has counted is not said to have been counted before by the next one alone.
+	// The next run says that one line was counted before.
 	_, stderr, status := s.stream("a\nb\n", "count", "--counter", "{line}", "--source", "log")
 	if status != 2 || !strings.Contains(stderr, "counted before: 1; WRONGTYPE: 1") {
 		t.Errorf("exit status %d\n%s", status, stderr)

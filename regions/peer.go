@@ -103,7 +103,7 @@ func (p *peer) resume() {
 // run reads until the peer is to stop.
 func (p *peer) run() {
 	defer close(p.done)
-	if a := p.opts.Store.Asking(); a != nil { // nothing can be taken, and who takes does not answer
+	if a := p.opts.Store.Asking(); a != nil { // until then a pull would only wait
 		select {
 		case <-a.Done():
 		case <-p.ctx.Done():

@@ -140,7 +140,7 @@ func (x *turn) mayHold(op *Op, r *ref) error {
 	return err
 }
 
-// takesHolds refuses a table that cannot have holds, on a server that is a region or is none.
+// takesHolds refuses a table that cannot have holds; region says that the server is one.
 func (o *TableOptions) takesHolds(region bool) error {
 	switch {
 	case o.Mode != Exact:

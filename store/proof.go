@@ -181,7 +181,7 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 }
 
 // differing returns the positions at which pulls go on, and at which the log has something else than
-// its source has told. What it was compared with is not read again.
+// its source has told. A position that was compared is not compared again.
 func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 	rest, differ := make(map[uint16][]Position), make(map[RegionTaken]bool)
 	for i := range qs {

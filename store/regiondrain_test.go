@@ -7,8 +7,8 @@ import (
 )
 
 // TestDrainedTwins: an operation that two regions applied is handed out once if one of them deletes the
-// counter, whichever application counts, and also before the other region has heard of it; what a SET
-// has replaced does not come back.
+// counter, whichever application counts, and also before the other region knows of it. An operation that a
+// SET has replaced does not come back.
 func TestDrainedTwins(t *testing.T) {
 	t.Parallel()
 	for first := range 2 {
@@ -59,7 +59,7 @@ func TestDrainedTwins(t *testing.T) {
 	}
 }
 
-// TestDrainedBoth: both regions have drained the operation before they heard of each other. Nobody can undo
+// TestDrainedBoth: both regions have drained the operation before they knew of each other. Nobody can undo
 // that: it was handed out twice, and is not handed out a third time.
 func TestDrainedBoth(t *testing.T) {
 	t.Parallel()

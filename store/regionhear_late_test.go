@@ -175,7 +175,7 @@ func TestTwinsInOnePull(t *testing.T) {
 	}
 }
 
-// TestHeardKeyStates: an opid is remembered whatever its key is here. What a deletion has removed counts
+// TestHeardKeyStates: an opid is remembered whatever its key is here. A deleted operation counts
 // nowhere, also if the other region's application counts.
 func TestHeardKeyStates(t *testing.T) {
 	for _, tc := range []struct {

@@ -465,8 +465,8 @@ const (
 	bareEntries = 4096
 )
 
-// drained is what a deletion hands out of a counter: its value without what is owed, which its region takes
-// back though it is deleted.
+// drained is the value that a deletion hands out: without owed operations, which their regions take
+// back though they are deleted.
 func (x *turn) drained(r *ref) int64 {
 	if r.p.regions == nil || r.c.kind != TypeCounter {
 		return r.c.value

@@ -412,7 +412,7 @@ func TestShardGivesUp(t *testing.T) {
 }
 
 // TestShardLeaves: every replica that leads refuses writes once one of them was told that the region leaves,
-// also when another member tells of its own, until one is told that it stays. Who leads anew says anew where
+// also when another member tells of its own, until one is told that it stays. A new leader says anew where
 // the logs end.
 func TestShardLeaves(t *testing.T) {
 	w := newShardWorld(t, allOfShard...)
@@ -483,7 +483,7 @@ func TestShardForgetsWhatWasTakenBack(t *testing.T) {
 	}
 }
 
-// TestShardWentBack: a leader of a shard that has lost what it has told sees it by what others have read,
+// TestShardWentBack: a leader of a shard that has lost entries which it told sees it by others' positions,
 // also if it has as many entries by now. The shard is fenced for good, and others do not read it.
 func TestShardWentBack(t *testing.T) {
 	for _, more := range []int{0, 9} {

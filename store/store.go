@@ -209,7 +209,8 @@ type Store struct {
 	heldFor   atomic.Uint64
 	takers    sync.Pool      // *taker
 	replica   *replica       // nil: there is no other node
-	catalogMu longlock.Mutex // one change of the tables at a time
+	catalogMu longlock.Mutex // One change of the tables at a time.
+
 	rebuilds  longlock.Mutex // one rebuild at a time
 	indexing  longlock.Mutex // one commit at a time that may change the index of expiries
 	snapshots snapshotter

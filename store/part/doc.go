@@ -44,23 +44,23 @@
 // # Clocks that differ
 //
 // An expiry is a time of the clock of the region that has set it, whatever part asserts it (Expiry.By).
-// Every other region judges it by what it has heard of that clock and how long ago that is, so never early:
-// one whose own clock is ahead has no say in counters of others. Without a write only the region that has
-// set the expiry deletes the counter, for only it knows that it has set no later one. Before a write
-// elsewhere the counter is deleted there, as far as it was seen.
+// Every other region judges it by the last time that it took of that clock, and the time since then, so
+// never early: one whose own clock is ahead has no say in counters of others. Without a write only the
+// region that has set the expiry deletes the counter, for only it knows that it has set no later one.
+// Before a write elsewhere the counter is deleted there, as far as it was seen.
 //
 // # Deletions of operations
 //
 // Two regions may have applied one operation, and a deletion may have seen one of the two applications
 // only. It is of the operation, so the other application must not count either. Nothing is sent for
-// that. The loser's take-back is made also if the loser is deleted, and names the winner. So whoever
-// has the parts knows: a base between an application and its take-back has removed the operation, and
+// that. The loser's take-back is made also if the loser is deleted, and names the winner. So every region
+// that has the parts knows: a base between an application and its take-back has removed the operation, and
 // the winner, unless a base has removed it as well, is taken off the value (covered). If the winner was
 // taken back, too, its take-back says what counts in its place; therefore that is kept as long as
 // another one names it.
 //
-// A region that has heard of both knows that one will be taken back, before it is. A drain hands out
-// the value as it is then (AsPaid). If two regions have drained both before they heard of each other,
+// A region that knows both applications knows that one will be taken back, before it is. A drain hands out
+// the value as it is then (AsPaid). If two regions drain both before they know of each other,
 // the operation was handed out twice, and nobody can undo that; then it counts nowhere.
 //
 // # Words

@@ -113,8 +113,8 @@ func (b *book) change(r Region, seq uint64, l life) *rights {
 	return q
 }
 
-// apply spends rights for a change of the counter, and lets those wait that it makes. There are none of a
-// side without a bound.
+// apply spends rights for a change of the counter, and lets those wait that it makes. A side without a bound
+// has no rights.
 func (q *rights) apply(delta int64, bounded [sides]bool) {
 	if s, n := made(delta); n != 0 {
 		q.spend(upper-s, n, bounded)
@@ -156,7 +156,7 @@ func made(delta int64) (s side, n int64) {
 	return lower, delta
 }
 
-// takeBack takes away the rights that wait for what was applied at dot, and lets those wait that it had
+// takeBack takes away the rights that wait for the application at dot, and lets those wait that it had
 // spent.
 func (q *rights) takeBack(dot uint64, delta int64, bounded [sides]bool) {
 	s, n := made(delta)
@@ -184,14 +184,16 @@ func (q *rights) give(to Region, a amounts) {
 
 // escrowRules are what a world of escrow does wrong: the checks must notice each.
 type escrowRules struct {
-	atOnce       bool // a change makes rights at once
-	backAtOnce   bool // … a take-back does
-	keepsTwins   bool // a take-back does not take away the rights that wait
-	ackAtOnce    bool // a region knows what another took, though not what that one did before
+	atOnce     bool // a change makes rights at once
+	backAtOnce bool // … a take-back does
+	keepsTwins bool // A take-back does not take away the rights that wait.
+	ackAtOnce  bool // a region knows what another took, though not what that one did before
+
 	setsFreely   bool // a SET needs no rights but those for the difference
 	setAtOnce    bool // … the right to replace counts at once
-	noReplace    bool // … it needs the rights of both sides, but not the one to replace
+	noReplace    bool // … It needs the rights of both sides, but not the one to replace.
 	closesAtOnce bool // a region closes its part of a dead counter before all know of the deletion
+
 	dropsInUse   bool // a dead counter's rights are forgotten while they are spread
 	anyoneStarts bool // a region that has all rights lets a counter be forgotten, with whatever number
 	heirAtOnce   bool // an heir inherits before it has levelled

@@ -131,7 +131,7 @@ func (p Parts) register() (last Register, of Region) {
 	return last, of
 }
 
-// Share is what the value has of r: what is left of its sum, without what is covered, and with the
+// Share is r's share of the value: the rest of its sum, without covered operations, and with the
 // register of a SET if it is r's that counts. The shares of all regions add up to the value, unless one
 // is no int64: then it is the nearest one.
 func (p Parts) Share(r Region) int64 {

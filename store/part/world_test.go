@@ -40,7 +40,7 @@ type message struct {
 	key, opid  int
 	rank       int
 	made       int64
-	dot        uint64 // of the application that it tells of
+	dot        uint64 // Of the application that it tells of.
 	undone     Owed   // the application that is taken back
 	value      int64
 	expire     Expiry
@@ -118,20 +118,23 @@ type timed struct {
 
 // rules are what a world leaves out: each is a mistake that the checks must notice.
 type rules struct {
-	drops      bool // dead counters are dropped
-	wholes     bool // messages carry whole parts, in any order
-	noCarry    bool // a take-back does not carry the winner's part
-	noClosing  bool // a region drops without a look whether parts are closed
-	ackAtOnce  bool // a region is told what another took, though not what that one did before
-	ownAcks    bool // a region that drops looks only at the acknowledgements of its own changes
-	noAssert   bool // increments do not assert their expiry again
-	ownClock   bool // a region judges every expiry by its own clock
-	anyOwner   bool // … deletes what has expired, whoever has set that
-	dropEarly  bool // undo entries go at once
-	room       int  // for take-backs; 0: MaxUndo
-	noDue      bool // what there is no room for is not taken back
-	staysDue   bool // … is owed, also once the counter is forgotten
-	dueIsPaid  bool // … and a region that hears of the debt takes it for taken back
+	drops     bool // dead counters are dropped
+	wholes    bool // messages carry whole parts, in any order
+	noCarry   bool // a take-back does not carry the winner's part
+	noClosing bool // a region drops without a look whether parts are closed
+	ackAtOnce bool // a region is told what another took, though not what that one did before
+	ownAcks   bool // a region that drops looks only at the acknowledgements of its own changes
+
+	noAssert  bool // increments do not assert their expiry again
+	ownClock  bool // a region judges every expiry by its own clock
+	anyOwner  bool // … Deletes what has expired, whoever has set that.
+	dropEarly bool // undo entries go at once
+
+	room      int  // for take-backs; 0: MaxUndo
+	noDue     bool // what there is no room for is not taken back
+	staysDue  bool // … is owed, also once the counter is forgotten
+	dueIsPaid bool // … and a region that hears of the debt takes it for taken back
+
 	noCover    bool // a deletion removes the applications that it has seen, not the operations
 	drainsOwed bool // a drain hands out what is owed
 	remember   bool // a take-back does not ask whether it was removed, nor marks the record

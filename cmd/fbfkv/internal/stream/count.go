@@ -36,10 +36,10 @@ type counting struct {
 	expire            string
 	deadLetter        string
 
-	openAt int64 // when lines up to openTo were first sent, Unix milliseconds
+	openAt int64 // When lines up to openTo were first sent, Unix milliseconds.
 	openTo int64
 	sentAt int64     // when those behind them are
-	server time.Time // the server's time at the beginning
+	server time.Time // The server's time at the beginning.
 	began  time.Time
 
 	parts    []part // of the key
@@ -47,6 +47,7 @@ type counting struct {
 	dead     io.Writer
 	sync     func() error // of the file of dead letters
 	unsynced bool
+
 	refused  map[string]int64
 	twice    int64 // records that had been counted before
 	newest   time.Time

@@ -27,14 +27,15 @@ type input struct {
 	field int
 	csv   bool
 	path  string
-	redis string // the URL of a server with a stream, else the input is standard input
+	redis string // The URL of a server with a stream; else the input is standard input.
 	name  string // of that stream
 	group string
+
 	whole bool  // the item is the whole record
 	full  int64 // lines of a batch
 
 	header  bool     // the first line names the columns of CSV
-	columns []string // once it was read
+	columns []string // Once it was read.
 
 	committed position // an earlier run has counted so many lines, which are passed over
 	refuse    func(why string) error
