@@ -175,7 +175,7 @@ func TestBackupScript(t *testing.T) {
 			"FBFKV_PORT="+s.port(), "FBFKV_USER=saver",
 			"REDISCLI_AUTH=copy-cat", "TMPDIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
-		made, _ := filepath.Glob(filepath.Join(remote, "*.fbfkv"))
+		made, _ := filepath.Glob(filepath.Join(remote, "*.tar"))
 		good := keeps == "cat"
 		if (err == nil) != good || len(made) != 1 ||
 			(infoField(c, "backup_last_success_time") != "0") != good {

@@ -41,7 +41,7 @@ func pullOf(st *store.Store, most int, block time.Duration) []string {
 	for p := range ranges {
 		after := strconv.FormatUint(st.CommittedOf(uint16(p)), 10)
 		words = append(words, strconv.Itoa(p), strconv.Itoa(p*n/ranges), strconv.Itoa((p+1)*n/ranges-1),
-			after, after)
+			after, "0", after)
 	}
 	return words
 }
@@ -164,8 +164,8 @@ func TestRegionPullHostile(t *testing.T) {
 		"negative": with(4, "-1"), "huge": with(3, strings.Repeat("9", 30)),
 		"another word": with(4, "MOST"), "too much": with(5, "67108865"), "for ever": with(7, "60001"),
 		"a NUL": with(8, "\x00"), "empty": with(9, ""),
-		"region 16": with(2, "16"), "twice": slices.Concat(good, good[8:13]),
-		"acknowledged but not taken": with(12, "1000000"),
+		"region 16": with(2, "16"), "twice": slices.Concat(good, good[8:14]),
+		"acknowledged but not taken": with(13, "1000000"),
 	} {
 		if got := c.do(words...); !strings.HasPrefix(got, "-ERR ") {
 			t.Errorf("%s: %.100q", name, got)
@@ -179,7 +179,7 @@ func TestRegionPullHostile(t *testing.T) {
 	}
 	words := slices.Clone(good[:8])
 	for i := range 16385 {
-		words = append(words, "0", strconv.Itoa(i), "16383", "0", "0")
+		words = append(words, "0", strconv.Itoa(i), "16383", "0", "0", "0")
 	}
 	c.expect("-ERR wrong number of arguments for 'region.pull' command", words...)
 	c.expect("+OK", "MULTI")

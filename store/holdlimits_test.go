@@ -99,6 +99,7 @@ func TestOpenHoldsAreSmall(t *testing.T) {
 		var before, after runtime.MemStats
 		var h holdings
 		runtime.GC()
+		runtime.GC() // what earlier tests left to finalizers
 		runtime.ReadMemStats(&before)
 		for i := range n {
 			id := string(binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i)))
@@ -108,7 +109,7 @@ func TestOpenHoldsAreSmall(t *testing.T) {
 		h.opened = nil // as behind a checkpoint
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if each := float64(after.HeapAlloc-before.HeapAlloc)/float64(n) - 16; each > holdBytes {
+		if each := (float64(after.HeapAlloc)-float64(before.HeapAlloc))/float64(n) - 16; each > holdBytes {
 			t.Errorf("%d open holds take %.1f bytes each beside their opids", n, each)
 		}
 		runtime.KeepAlive(h)
