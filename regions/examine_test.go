@@ -14,11 +14,10 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// TestWentBack: a region whose directory was put back from a copy asks the others when it starts,
-// and is fenced by their proof. status says of it what it says of a directory that was restored, at
-// once.
-func TestWentBack(t *testing.T) {
-	all := joined(t, 2, 2)
+// putBack puts the directory of the first region back from a copy, and lets it write so far that no number
+// shows it. The other one has read more of it, and is paused.
+func putBack(t *testing.T, all []*region) {
+	t.Helper()
 	count(t, "w", all...)
 	well(t, all...)
 	at, old := all[0].server.address(), vfs.NewMem()
@@ -39,6 +38,14 @@ func TestWentBack(t *testing.T) {
 	for i := range 50 { // so far that no number shows it
 		must(t, all[0].once(fmt.Sprint("z", i), "a", 1).Err)
 	}
+}
+
+// TestWentBack: a region whose directory was put back from a copy asks the others when it starts,
+// and is fenced by their proof. status says of it what it says of a directory that was restored, at
+// once.
+func TestWentBack(t *testing.T) {
+	all := joined(t, 2, 2)
+	putBack(t, all)
 	n := all[0].openNode(func(o *Options) { o.sure = false })
 	eventually(t, "it is fenced", func() bool {
 		st := n.Status()
@@ -99,26 +106,7 @@ func TestAsksFirst(t *testing.T) {
 // although it has gone further since, and hears by that what it is.
 func TestPullIsCompared(t *testing.T) {
 	all := joined(t, 1, 1)
-	count(t, "w", all...)
-	well(t, all...)
-	at, old := all[0].server.address(), vfs.NewMem()
-	all[0].listen = func() (net.Listener, error) { return net.Listen("tcp", at) }
-	all[0].close()
-	if ok, err := vfs.Clone(all[0].fs, old, "data", "data"); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	all[0].open()
-	all[0].openNode(nil)
-	all[1].node.Mesh().Resume(0)
-	count(t, "x", all...)
-	well(t, all...)
-	all[1].node.Mesh().Pause(0)
-	all[0].close()
-	all[0].fs = old
-	all[0].open()
-	for i := range 50 {
-		must(t, all[0].once(fmt.Sprint("z", i), "a", 1).Err)
-	}
+	putBack(t, all)
 	all[0].openNode(nil)
 	all[1].node.Mesh().Resume(0)
 	eventually(t, "it is fenced", func() bool { return all[0].node.Status().Restored })

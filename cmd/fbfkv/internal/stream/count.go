@@ -104,8 +104,8 @@ func (r *run) count() (err error) {
 		return nil
 	}
 	counter := strings.NewReplacer("{", "(", "}", ")").Replace(c.key)
-	progress, err := r.resume("progress:{"+r.source+"}:"+counter, "")
-	if err != nil {
+	progress := "progress:{" + r.source + "}:" + counter
+	if err := r.resume(progress, ""); err != nil {
 		return err
 	}
 	at, to := progress+":sent", progress+":sentto"
@@ -253,15 +253,10 @@ type share struct {
 func (r *run) countBatch(ctx context.Context, b *batch) error {
 	c := &r.counter
 	var shares []*share
-	for size := max(len(b.items)/countAtOnce, 64); len(b.items) > 0; {
-		s := &share{to: len(b.items), refused: make(map[int]error)}
-		if len(shares) > 0 {
-			s.from = shares[len(shares)-1].to
-		}
-		s.to = min(s.from+size, s.to)
-		if shares = append(shares, s); s.to == len(b.items) {
-			break
-		}
+	size := max(len(b.items)/countAtOnce, 64)
+	for from := 0; from < len(b.items); from += size {
+		to := min(from+size, len(b.items))
+		shares = append(shares, &share{from: from, to: to, refused: make(map[int]error)})
 	}
 	var wg sync.WaitGroup
 	for _, s := range shares {

@@ -212,7 +212,7 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	case *failed != nil:
 		return *failed
 	case len(r.counter.refused) > 0:
-		return partly(fmt.Sprintf("lines that were not counted: %d", r.skipped)) // the long ones, too
+		return partly(fmt.Sprintf("lines that were not counted: %d", r.skipped)) // too long ones among them
 	case r.long > 0:
 		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long,
 			r.skipped-r.long))

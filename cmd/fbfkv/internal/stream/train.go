@@ -68,7 +68,7 @@ func (r *run) train() error {
 		return nil
 	}
 	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
-	progress, err = r.resume(progress, "; to count all of it under this name, DEL "+progress+" first")
+	err = r.resume(progress, "; to count all of it under this name, DEL "+progress+" first")
 	add := r.handle
 	r.handle = func(ctx context.Context, b *batch) error {
 		if r.cms != "" && len(b.items) > 0 {
@@ -84,18 +84,17 @@ func (r *run) train() error {
 
 // resume passes over the lines of which a position was committed, under a key. Another input is refused, with
 // an advice.
-func (r *run) resume(progress, advice string) (string, error) {
+func (r *run) resume(progress, advice string) (err error) {
 	if r.redis != "" {
-		return "", failure("--source goes with standard input: the entries of a stream have ids")
+		return failure("--source goes with standard input: the entries of a stream have ids")
 	}
 	r.refuse = func(why string) error {
 		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
 			"another file, such as the next one after log rotation, "+
 			"give it a name of its own%s", r.source, r.committed.lines, why, advice)
 	}
-	at, err := r.position(progress)
-	r.committed = at
-	return progress, err
+	r.committed, err = r.position(progress)
+	return err
 }
 
 // tagOf returns what must be in the braces of another key so that it is in the same slot.
