@@ -142,7 +142,8 @@ func (l *Workload) End() { l.ended.Store(true) }
 // anew returns a workload that does the same with servers that have forgotten everything.
 func (l *Workload) anew() *Workload {
 	return &Workload{World: l.World, History: NewHistory(l.World), Keys: l.Keys, Connect: l.Connect,
-		Refusal: l.Refusal, Suffix: l.Suffix, Accounts: l.Accounts, Deals: l.Deals, activities: l.activities}
+		Refusal: l.Refusal, Suffix: l.Suffix, Accounts: l.Accounts, Deals: l.Deals, Leaps: l.Leaps,
+		activities: l.activities}
 }
 
 func (l *Workload) over() bool { return l.ended.Load() || l.World.Failure() != "" }
