@@ -283,8 +283,11 @@ func (w *testRegions) pay() (owed bool) {
 	for _, r := range w.r {
 		for _, p := range r.s.partitions {
 			p.lock()
-			owes := p.regions.owed.count[r.n] > 0
+			owes, flushDue := p.regions.owed.count[r.n] > 0, p.flushDue
 			p.mu.Unlock()
+			if owes && flushDue { // the cycle waits until the rows of the era before are deleted
+				must(w.t, r.s.Snapshot())
+			}
 			if owed = owed || owes; owes {
 				w.steps["owed"]++
 				r.s.dropEnded(p, new(Batch))
