@@ -151,10 +151,13 @@ func (w *world) known(t *testing.T, clients, each, keys int) {
 	}
 }
 
-// TestWaiting: a region knows how much another one has not taken.
+// TestWaiting: a region knows how much another one has not taken: nothing once both are equal, also of what
+// is not told, and after a restart.
 func TestWaiting(t *testing.T) {
-	all := newRegions(t, 2, 4)
-	a, b := all[0], all[1]
+	w := &world{all: newRegions(t, 2, 2), links: make(map[[2]int]*proxy)}
+	a, b := w.all[0], w.all[1]
+	w.links[[2]int{0, 1}] = newProxy(t, b.server.address())
+	w.links[[2]int{1, 0}] = newProxy(t, a.server.address())
 	const n = 1000
 	for i := range n {
 		a.once(fmt.Sprint("k", i%10), fmt.Sprint(i), 1)
@@ -162,9 +165,21 @@ func TestWaiting(t *testing.T) {
 	if got := a.s.RegionWaiting(); got[1] < n || got[0] != 0 {
 		t.Errorf("of %d operations: %v", n, got)
 	}
-	a.start(map[part.Region]string{1: b.server.address()}, nil)
-	b.start(map[part.Region]string{0: a.server.address()}, nil)
-	eventually(t, "most is acknowledged", func() bool { return a.s.RegionWaiting()[1] < n/10 })
+	w.start(a)
+	w.start(b)
+	none := func() bool {
+		return a.of(1).LagOps+b.of(0).LagOps+a.s.RegionWaiting()[1]+b.s.RegionWaiting()[0] == 0
+	}
+	eventually(t, "nothing waits", none)
+	w.restart(t, b, true)
+	if got := b.s.RegionWaiting(); got[0] != 0 {
+		t.Errorf("after a restart: %v", got)
+	}
+	b.once("k1", "more", 1)
+	if got := b.s.RegionWaiting(); got[0] == 0 {
+		t.Errorf("of one operation: %v", got)
+	}
+	eventually(t, "nothing waits again", none)
 }
 
 // settled checks what regions say of each other when all is well.

@@ -462,6 +462,10 @@ func (p *machine) redo(e *entry, seq uint64, at moment) error {
 			p.hot.made[byte(e.c.pos)]++
 		}
 	}
+	if g := p.regions; g != nil && seq > g.tells && e.kind != entryCursor && e.told(g.Self) &&
+		(e.kind.row().key == noKey || p.catalog != nil && p.catalog.find(e.key).Told()) {
+		g.tells = seq
+	}
 	switch e.kind {
 	case entryApply:
 		return p.redoApply(e, seq, at)

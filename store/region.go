@@ -159,6 +159,8 @@ type regions struct {
 	// since is the sequence from which on the log tells others all that they must know, and keys that
 	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
 	since uint64
+	// tells is the last sequence of an entry that others log when they take it: of all that is told but cursors.
+	tells uint64
 }
 
 func newRegions(set RegionSet) *regions {
@@ -366,12 +368,12 @@ func (s *RegionSet) Valid() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, since, then for each cursor source
+// appendTo appends what the state row has of regions: the set, since, tells, then for each cursor source
 // and sequence, for each its clock, the positions that are proved, for each source that has said
 // something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
-	b = binary.AppendUvarint(b, g.since)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, g.since), g.tells)
 	cursors := sortTaken(g.cursors)
 	b = appendTaken(b, cursors)
 	for _, t := range cursors {
@@ -401,7 +403,7 @@ func (r *reader) regions() *regions {
 		return nil
 	}
 	g := newRegions(set)
-	g.since = r.Uvarint()
+	g.since, g.tells = r.Uvarint(), r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource], g.clocks[t.RegionSource] = t.Seq, r.Varint()
 	}

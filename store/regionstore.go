@@ -154,15 +154,15 @@ func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	return sums
 }
 
-// RegionWaiting returns how many entries of the own logs each other region has not said, in its
-// own, to have taken (EntriesBetween): the ids in them are kept for it.
+// RegionWaiting returns how many entries of the own logs, up to the last one that others log, each other
+// region has not said, in its own, to have taken (EntriesBetween): the ids in them are kept for it.
 func (s *Store) RegionWaiting() (ops [part.MaxRegions]uint64) {
 	for _, p := range s.partitions {
 		p.lock()
 		if p.regions != nil {
 			for _, by := range p.regions.ids {
 				if by != p.regions.Self {
-					ops[by] += EntriesBetween(p.takenBy(by), p.seq)
+					ops[by] += EntriesBetween(p.takenBy(by), p.regions.tells)
 				}
 			}
 		}
