@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -279,7 +280,11 @@ func (n *Node) learn(set store.RegionSet) error {
 		if err := n.set(known, after); err != nil {
 			return err
 		}
-		n.opts.Logger.Error(store.ErrRemoved.Error(), "region", before.Name, "version", set.Version)
+		level := slog.LevelError
+		if known.Leaving { // the operator knows
+			level = slog.LevelInfo
+		}
+		n.opts.Logger.Log(n.ctx, level, store.ErrRemoved.Error(), "region", before.Name, "version", set.Version)
 		n.wake()
 		return ErrRemoved
 	}

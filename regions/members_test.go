@@ -288,6 +288,34 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
+// TestRemovedQuietly: the removal of a region that leaves is no failure in anybody's log, whoever hears of it
+// first.
+func TestRemovedQuietly(t *testing.T) {
+	all := joined(t, 2, 2, 2)
+	well(t, all...)
+	count(t, "x", all...)
+	_, err := all[2].node.Leave(true)
+	must(t, err)
+	before := make([]int, len(all))
+	lines := func(r *region) int { return r.logged("level=WARN") + r.logged("level=ERROR") }
+	for i, r := range all {
+		before[i] = lines(r)
+	}
+	must(t, all[1].node.Pause("r0")) // it hears of it by the removed one's refusal
+	must(t, all[0].node.Remove("r1", "r2"))
+	eventually(t, "r2 has stopped", func() bool { return len(all[2].node.Mesh().Status()) == 0 })
+	eventually(t, "r1 is refused", func() bool {
+		return all[1].logged("that it was removed") == 1
+	})
+	must(t, all[1].node.Resume("r0"))
+	removed(t, "r2", all[:2]...)
+	for i, r := range all {
+		if n := lines(r); n != before[i] {
+			t.Errorf("region %d logs %d failures: %s", i, n-before[i], r.log.String())
+		}
+	}
+}
+
 // TestAdmit refuses what would be a mistake.
 func TestAdmit(t *testing.T) {
 	all := newServers(t, 2, 2, 2, 2)

@@ -228,7 +228,9 @@ func (p *peer) failed(err error) {
 		noted = err.Error()
 	}
 	switch {
-	case noted == p.noted:
+	case noted == p.noted || p.over():
+	case errors.Is(err, errRemovedThere):
+		p.opts.Logger.Info("another region says that it was removed", "region", p.name(), "address", p.address)
 	case errors.Is(err, errNoRegionThere) && p.status.LastAnswer.IsZero(): // it is about to join
 		p.opts.Logger.Info("another region has not joined yet", "region", p.name(), "address", p.address)
 	default:
@@ -236,6 +238,14 @@ func (p *peer) failed(err error) {
 			err)
 	}
 	p.noted = noted
+}
+
+// over reports whether the region is to be read no more, as it was removed, or the own one: then no failure is
+// worth a line of the log.
+func (p *peer) over() bool {
+	set, _ := p.opts.Store.Regions()
+	m, ok := set.Member(p.region)
+	return set.Removed || !ok || m.Gone
 }
 
 // nameOf is what a region is called in the log.

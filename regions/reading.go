@@ -226,7 +226,7 @@ func (p *peer) settle(told []answer, errs []error) {
 			"the state instead", "region", p.region,
 			"address", p.address, "ranges", gaps)
 	}
-	if count > 0 {
+	if count > 0 && !p.over() {
 		p.opts.Logger.Warn("partitions of another region cannot be read", "region", p.name(), "address",
 			p.address,
 			"ranges", count, "error", first)

@@ -186,6 +186,9 @@ func replyOf(err error) string {
 // errNoRegionThere is store.ErrNoRegions of the other side.
 var errNoRegionThere = errors.New("that server is not a region yet")
 
+// errRemovedThere is errRemovedHere of the other side.
+var errRemovedThere = fmt.Errorf("%w: that region was removed", ErrRefused)
+
 // errorOf is the error of an error reply.
 func errorOf(text string) error {
 	code, _, _ := strings.Cut(text, " ")
@@ -193,6 +196,9 @@ func errorOf(text string) error {
 	case codeNoRegion:
 		return fmt.Errorf("%w: %w", ErrRefused, errNoRegionThere)
 	case codeRefused:
+		if text == replyOf(errRemovedHere) {
+			return errRemovedThere
+		}
 		said := strings.TrimPrefix(text, codeRefused+" ")
 		return fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(said, store.ErrStream.Error()+": "))
 	case "NOAUTH", "WRONGPASS", "NOPERM":

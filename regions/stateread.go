@@ -190,7 +190,7 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 		if again {
 			r.state.beginAgain()
 		}
-		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) {
+		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) && !p.over() {
 			p.opts.Logger.Warn("the state of another region cannot be fetched", "region", p.region, "address",
 				p.address, "error", failed)
 		}
