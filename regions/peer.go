@@ -240,8 +240,8 @@ func (p *peer) failed(err error) {
 	p.noted = noted
 }
 
-// over reports whether the region is to be read no more, as it was removed, or the own one: then no failure is
-// worth a line of the log.
+// over reports whether nobody must read the region any more, as it was removed, or the own one: then no
+// failure is worth a line of the log.
 func (p *peer) over() bool {
 	set, _ := p.opts.Store.Regions()
 	m, ok := set.Member(p.region)

@@ -159,7 +159,8 @@ type regions struct {
 	// since is the sequence from which on the log tells others all that they must know, and keys that
 	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
 	since uint64
-	// tells is the last sequence of an entry that others log when they take it: of all that is told but cursors.
+	// tells is the last sequence of an entry that others log when they take it: all that is told but
+	// cursors.
 	tells uint64
 }
 
