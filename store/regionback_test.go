@@ -261,6 +261,18 @@ func TestAsking(t *testing.T) {
 			t.Error("the time does not end it")
 		}
 	}
+	must(t, a.s.CloseNow())
+	a.ask = 20 * time.Second // a store that is closed does not wait for that, and writes nothing
+	w.open(a)
+	waits := make(chan bool, 1)
+	cycle := Batch{OnBlock: func() { waits <- true }}
+	*cycle.Add(write.Kind) = write
+	a.s.running.Go(func() { a.s.Execute(&cycle) })
+	<-waits
+	must(t, a.s.Close())
+	if err := cycle.Ops[0].Err; !errors.Is(err, ErrAsking) {
+		t.Errorf("a write of a store that is closed: %v", err)
+	}
 
 	c := newShardWorld(t, allOfShard...)
 	s := c.r[0].Store

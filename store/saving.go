@@ -306,7 +306,10 @@ const (
 func (x *execution) holdBack() {
 	if a := x.s.Asking(); a != nil && x.writes {
 		x.blocks()
-		<-a.Done()
+		select {
+		case <-a.Done():
+		case <-x.s.stop: // nobody can say any more that it may write: it gets ErrAsking
+		}
 	}
 	if d := x.delay(); d > 0 {
 		x.blocks()
