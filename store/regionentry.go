@@ -85,10 +85,13 @@ const (
 )
 
 // maxNote bounds what a note takes in the log, with its length.
-const maxNote = 2 + 1 + binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+2*binary.MaxVarintLen64)
+const maxNote = 2 + 1 + binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+3*binary.MaxVarintLen64)
+
+// noteHigh is added to the region of a base whose High follows.
+const noteHigh = 0x80
 
 // appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, and if bit 2 the number of
-// bases u8 and for each its region u8, clock u and sum v. Bit 1 is Absent.
+// bases u8 and for each its region u8, clock u and sum v, and the High v if noteHigh. Bit 1 is Absent.
 func (n *regionNote) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, 0)
@@ -103,9 +106,13 @@ func (n *regionNote) appendTo(b []byte) []byte {
 		b[at] |= noteBases
 		b = append(b, byte(len(n.Bases)))
 		for _, base := range n.Bases {
-			b = append(b, byte(base.Region))
+			high := base.High != 0
+			b = append(b, byte(base.Region)|bit(high)*noteHigh)
 			b = binary.AppendUvarint(b, base.Clock)
 			b = binary.AppendVarint(b, base.Cum)
+			if high {
+				b = binary.AppendVarint(b, base.High)
+			}
 		}
 	}
 	return b
@@ -127,9 +134,13 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {
 		for i := range min(int(r.Byte()), part.MaxRegions+1) {
-			base := part.RegionBase{Region: part.Region(r.Byte()),
+			region := r.Byte()
+			base := part.RegionBase{Region: part.Region(region &^ noteHigh),
 				Base: part.Base{Clock: r.Uvarint(), Cum: r.Varint()}}
-			if base.Region >= part.MaxRegions || base.Clock == 0 || i > 0 &&
+			if region&noteHigh != 0 {
+				base.High = r.Varint()
+			}
+			if base.Region >= part.MaxRegions || !base.Valid() || i > 0 &&
 				base.Region <= n.Bases[i-1].Region {
 				r.Fail()
 			}

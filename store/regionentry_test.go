@@ -32,7 +32,7 @@ func TestRegionEntries(t *testing.T) {
 	far := regionNote{HLC: part.MaxHLC, Absent: true}
 	for i := range part.MaxRegions {
 		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i),
-			Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64}})
+			Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64, High: -1 << 56}})
 	}
 	for _, n := range []regionNote{{}, someRegional().note, far, {HLC: 1}, {Bases: far.Bases[:1]}} {
 		b := n.appendTo(nil)
@@ -50,7 +50,8 @@ func TestRegionEntries(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]byte{{}, {8}, {0, 0}, {1, 0}, {1, 0x81, 0}, {4, 0}, {4, 1, 16, 1, 0}, {4, 1, 0, 0,
-		0}, {4, 2, 1, 1, 0, 1, 1, 0}, {4, 2, 2, 1, 0, 1, 1, 0}, {4, 17}} {
+		0}, {4, 2, 1, 1, 0, 1, 1, 0}, {4, 2, 2, 1, 0, 1, 1, 0}, {4, 17},
+		{4, 1, 0x82, 1, 0, 0}} {
 		if n, err := decodeNote(bad); !errors.Is(err, errCorruptEntry) {
 			t.Errorf("%x: %+v", bad, n)
 		}

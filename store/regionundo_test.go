@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -263,6 +265,50 @@ func TestHotTwins(t *testing.T) {
 		t.Errorf("opened again: %d take-backs", len(undo))
 	}
 	w.ends(twinsOfOne + 1)
+}
+
+// TestTakeBackBeyond: a take-back that leads the sum of its part out of int64 is carried exactly, over
+// restarts, and so is the base of a deletion that has seen it.
+func TestTakeBackBeyond(t *testing.T) {
+	w := &manyTwins{testRemoval: newTestRemoval(t, 3, 1, 1)}
+	w.drainLogs()
+	w.r[1].clock.step(time.Minute)
+	once := func(r *testRegion, id string, delta int64) error {
+		var b Batch
+		op := b.Add(CIncrBy)
+		op.Key, op.ID, op.Delta = []byte("k"), []byte(id), delta
+		r.s.Execute(&b)
+		return op.Err
+	}
+	all := func(when string, want int64) {
+		t.Helper()
+		for _, save := range []bool{false, true} {
+			w.drainLogs()
+			for _, r := range w.r {
+				if v, _ := get(r.s, "k"); v != want {
+					t.Errorf("%s: region %d shows %d, not %d", when, r.n, v, want)
+				}
+				w.openAgain(r, save)
+			}
+		}
+	}
+	must(t, once(w.r[0], "twin", -1000))
+	must(t, once(w.r[1], "twin", -1000))
+	must(t, once(w.r[1], "most", math.MaxInt64))
+	must(t, once(w.r[1], "more", 1000))
+	w.take(w.r[1], w.r[0])
+	all("taken back", math.MaxInt64)
+	if err := once(w.r[1], "beyond", 1); !errors.Is(err, ErrOverflow) {
+		t.Errorf("beyond: %v", err)
+	}
+	must(t, once(w.r[1], "back", -5))
+	all("counted back", math.MaxInt64-5)
+	var b Batch
+	b.Add(Del).Keys = [][]byte{[]byte("k")}
+	w.r[0].s.Execute(&b)
+	must(t, b.Ops[0].Err)
+	must(t, once(w.r[1], "meanwhile", -7))
+	all("deleted", -7)
 }
 
 // drain heals all links until everybody has taken everything, and nobody owes anything.

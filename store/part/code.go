@@ -17,6 +17,7 @@ import (
 //	undo    if bit 2: number u, and for each: its clock - that of the one before u,
 //	        its clock - dot u, delta v, of the winner: region u8, dot u, made - delta v
 //	base    if bit 3: clock u, cum v
+//	high    if bit 5: high of the part v, of the base v
 //
 // There is one encoding of each value, and no other is accepted.
 const (
@@ -25,7 +26,8 @@ const (
 	hasUndo
 	hasBase
 	keepsUndo // of a delta alone
-	allFields = hasSet | hasExpire | hasUndo | hasBase
+	hasHigh
+	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh
 )
 
 // ErrBad means that bytes are no encoding of parts.
@@ -78,6 +80,10 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 		b = binary.AppendUvarint(b, q.Base.Clock)
 		b = binary.AppendVarint(b, q.Base.Cum)
 	}
+	if q.High != 0 || q.Base.High != 0 {
+		b[at] |= hasHigh
+		b = binary.AppendVarint(binary.AppendVarint(b, q.High), q.Base.High)
+	}
 	return b
 }
 
@@ -97,7 +103,7 @@ func (p Parts) AppendAgreed(b []byte) []byte {
 		if q.Live > q.Base.Clock {
 			lives = 1
 		}
-		if q.Base.Cum == 0 {
+		if q.Base.sum() == (sum{}) {
 			q.Base = Base{}
 		}
 		b = append(q.appendTo(b), lives)
@@ -157,13 +163,25 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	if fields&hasBase != 0 {
 		q.Base = Base{Clock: r.Uvarint(), Cum: r.Varint()}
 	}
-	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
-	if q.Region >= MaxRegions || fields > may || nothing || q.Set.Clock > q.Live ||
+	if fields&hasHigh != 0 {
+		q.High, q.Base.High = r.Varint(), r.Varint()
+	}
+	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{})
+	if nothing || !inHigh(q.High) || q.Base != (Base{}) && !q.Base.Valid() {
+		r.Fail()
+	}
+	if q.Region >= MaxRegions || fields&^may != 0 || q.Set.Clock > q.Live ||
 		max(q.Set.HLC, q.Expire.HLC) > MaxHLC || q.Expire.By >= MaxRegions {
 		r.Fail()
 	}
 	return kept
 }
+
+// inHigh reports whether a High may be.
+func inHigh(n int64) bool { return -maxHigh <= n && n <= maxHigh }
+
+// Valid reports whether a base may be one of a deletion that was read.
+func (b Base) Valid() bool { return b.Clock != 0 && inHigh(b.High) }
 
 // readUndo reads the take-backs. Each takes six bytes or more, so memory is bounded by input.
 func (q *Part) readUndo(r *coding.Reader) {

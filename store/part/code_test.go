@@ -17,7 +17,7 @@ var sample = Parts{
 		Undo: []Undo{{Dot: 1, Clock: 2, Delta: 7},
 			{Dot: 200, Clock: 300, Delta: -7, Winner: Applied{3, 9, 5}}},
 		Base: Base{Clock: 2, Cum: 3}},
-	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1},
+	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1, High: maxHigh, Base: Base{Clock: 1, High: -1}},
 }
 
 // TestCode: what is decoded is what was encoded, and no byte of it can be left out.
@@ -25,7 +25,7 @@ func TestCode(t *testing.T) {
 	t.Parallel()
 	b := sample.AppendTo(nil)
 	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
-		"0202010e00000daa02640d03091802060f00ffffffffffffffffff01ffffffffffffffffff0102"
+		"0202010e00000daa02640d03091802060f28ffffffffffffffffff01ffffffffffffffffff0102010080808080808080800201"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("the bytes are\n%s, were\n%s", got, want)
 	}
@@ -54,6 +54,8 @@ func TestCodeRefuses(t *testing.T) {
 		"no such region":          {{Region: MaxRegions, Clock: 1}},
 		"a part of nothing":       {{Region: 1}},
 		"a sum of nothing":        {{Region: 1, Cum: 1, Base: Base{Clock: 1}}},
+		"a high of nothing":       {{Region: 1, Clock: 1, Base: Base{High: 1}}},
+		"a high beyond all":       {{Region: 1, Clock: 1, High: maxHigh + 1}},
 		"live after the newest":   {{Region: 1, Clock: 1, Live: 2}},
 		"set after the newest":    {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
 		"set that is not alive":   {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
@@ -187,7 +189,7 @@ func FuzzDecode(f *testing.F) {
 		r := Region(region)
 		for _, change := range []func(p *Parts){
 			func(p *Parts) { p.Increment(r, seq, v, p.Expiry()) },
-			func(p *Parts) { p.Delete(r, seq, []RegionBase{{Region(v), Base{uint64(v), v}}}) },
+			func(p *Parts) { p.Delete(r, seq, []RegionBase{{Region(v), Base{uint64(v), v, 0}}}) },
 			func(p *Parts) {
 				p.Assign(r, seq, min(seq, MaxHLC), v, p.Seen(r), Expiry{HLC: min(seq, MaxHLC), At: v})
 			},
@@ -227,7 +229,7 @@ func TestAgreed(t *testing.T) {
 	}
 	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5,
 		Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6, 5}, Undo: []Undo{{Dot: 7, Clock: 9, Delta: 1}},
-		Base: Base{6, 3}}
+		Base: Base{6, 3, 0}}
 	seen := map[string]bool{agreed(Parts{whole}): true}
 	for i, change := range []func(q *Part){
 		func(q *Part) { q.Region++ },

@@ -28,8 +28,9 @@ type Part struct {
 	// a SET. Neither EXPIRE nor a take-back does. At most Clock; 0: none.
 	Live uint64
 	// Cum is the sum of what the region applied since it last deleted the counter itself,
-	// modulo 2^64.
+	// modulo 2^64, and High the number of 2^64 beside it: take-backs may lead out of int64.
 	Cum    int64
+	High   int64
 	Set    Register
 	Expire Expiry
 	Undo   []Undo // by Clock; only appended to in place, so copies may share it (Clone)
@@ -37,10 +38,11 @@ type Part struct {
 }
 
 // Base is what deletions have removed of a part: everything up to Clock, at which the sum
-// was Cum. Clock 0: nothing.
+// was Cum and High. Clock 0: nothing.
 type Base struct {
 	Clock uint64
 	Cum   int64
+	High  int64
 }
 
 // RegionBase is the base that a deletion gives to the part of a region.
@@ -147,7 +149,7 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 		return
 	}
 	q.Clock, q.Live = seq, seq
-	q.Cum += made
+	q.setSum(q.sum().add(made))
 	if under.HLC != 0 {
 		under.Clock = seq
 		q.Expire = under
@@ -163,7 +165,7 @@ func (p Parts) Seen(r Region) (bases []RegionBase) {
 		switch q := &p[i]; {
 		case q.Region == r:
 		case q.Clock > q.Base.Clock:
-			bases = append(bases, RegionBase{q.Region, Base{q.Clock, q.Cum}})
+			bases = append(bases, RegionBase{q.Region, q.asBase()})
 		case ends:
 			bases = append(bases, RegionBase{q.Region, q.Base})
 		}
@@ -192,7 +194,7 @@ func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBas
 	if q == nil {
 		return
 	}
-	q.mergeBase(Base{q.Clock, q.Cum})
+	q.mergeBase(q.asBase())
 	q.Clock, q.Live = seq, seq
 	q.Set = Register{Clock: seq, HLC: hlc, Value: value}
 	q.Expire, q.Undo = Expiry{}, nil
@@ -277,7 +279,7 @@ func (p *Parts) TakeBack(seq uint64, o Owed) {
 		return
 	}
 	q.Clock = seq
-	q.Cum -= o.Made
+	q.setSum(q.sum().sub(o.Made))
 	q.Undo = append(q.Undo, Undo{Dot: o.Dot, Clock: seq, Delta: o.Made, Winner: o.Winner})
 }
 

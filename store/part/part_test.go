@@ -72,7 +72,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestWraps: sums are modulo 2^64, and what remains of a part is right although they wrap.
+// TestWraps: what remains of a part is right although its sum leaves int64.
 func TestWraps(t *testing.T) {
 	t.Parallel()
 	var p Parts
@@ -80,7 +80,7 @@ func TestWraps(t *testing.T) {
 	p.Delete(1, 1, p.Seen(1))
 	p.Increment(0, 2, 10, Expiry{})
 	p.Increment(0, 3, -30, Expiry{})
-	if v, clamped := p.Value(); v != -20 || clamped || p.Remaining(0) != -20 {
+	if v, clamped := p.Value(); v != -20 || clamped || p.Share(0) != -20 {
 		t.Errorf("%d, %v", v, clamped)
 	}
 	p.Increment(0, 4, -7, Expiry{})
@@ -88,6 +88,47 @@ func TestWraps(t *testing.T) {
 	if v, _ := p.Value(); v != -20 {
 		t.Errorf("%d after a take-back of a negative delta", v)
 	}
+}
+
+// TestBeyond: take-backs that lead the sum of a part out of int64, and back, are exact: in the value, in a
+// base, in an encoding and for a drain. Increments have room again only if they lead back.
+func TestBeyond(t *testing.T) {
+	t.Parallel()
+	const most = math.MaxInt64
+	var p Parts
+	p.Increment(0, 1, -1000, Expiry{})
+	p.Increment(1, 1, -1000, Expiry{}) // the same operation
+	p.Increment(1, 2, most, Expiry{})
+	p.Increment(1, 3, 1000, Expiry{})
+	owed := Owed{Applied{1, 1, -1000}, Applied{0, 1, -1000}}
+	show := func(what string, p Parts, want int64, beyond bool) {
+		t.Helper()
+		if v, clamped := p.Value(); v != want || clamped != beyond {
+			t.Errorf("%s: %d, %v", what, v, clamped)
+		}
+	}
+	show("as paid", p.AsPaid([]Owed{owed}), most, false)
+	p.TakeBack(4, owed)
+	show("taken back", p, most, false)
+	again, err := Decode(p.AppendTo(nil))
+	if err != nil || p[1].High != 1 || p.Share(1) != most {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	if show("decoded", again, most, false); p.Room(1, 1) || p.Room(1, -1) != true {
+		t.Error("no room but back")
+	}
+	p.Increment(0, 5, 1000, Expiry{})
+	show("beyond", p, most, true)
+	bases := p.Seen(0)
+	q := p.Clone()
+	q.Delete(0, 6, bases)
+	if q.Alive() || q[1].Base.High != 1 {
+		t.Errorf("deleted: %+v", q)
+	}
+	q.Increment(1, 7, -1, Expiry{})
+	show("deleted, and counted on", q, -1, false)
+	p.Increment(1, 5, -most, Expiry{})
+	show("back", p, 1000, false)
 }
 
 // lost is an application of which nothing is known that counts in its place.
@@ -132,7 +173,7 @@ func TestTakeBackOfWhatIsGone(t *testing.T) {
 		t.Error("a deletion by another region removed what was applied at 5")
 	}
 	p.Delete(0, 8, nil)
-	if held(7) || (Parts)(nil).Remaining(0) != 0 {
+	if held(7) || (Parts)(nil).Share(0) != 0 {
 		t.Error("the own deletion removed it")
 	}
 	p = nil
@@ -211,15 +252,15 @@ func TestKnownChanges(t *testing.T) {
 	q.Increment(MaxRegions, 1, 1, Expiry{})
 	q.MergePart(Part{Region: MaxRegions, Clock: 1})
 	q.MergePart(Part{Region: 3})
-	q.Delete(5, 0, []RegionBase{{MaxRegions, Base{1, 1}}, {6, Base{}}})
+	q.Delete(5, 0, []RegionBase{{MaxRegions, Base{1, 1, 0}}, {6, Base{}}})
 	if !bytes.Equal(q.AppendTo(nil), p.AppendTo(nil)) {
 		t.Errorf("%+v", q)
 	}
-	q.Delete(1, 5, []RegionBase{{2, Base{3, 2}}})
+	q.Delete(1, 5, []RegionBase{{2, Base{3, 2, 0}}})
 	if v, _ := q.Value(); v != 4 {
 		t.Errorf("%d: the base of another part counts, also if the own part is newer", v)
 	}
-	q.Assign(1, 6, 1, 99, []RegionBase{{3, Base{3, 2}}}, Expiry{})
+	q.Assign(1, 6, 1, 99, []RegionBase{{3, Base{3, 2, 0}}}, Expiry{})
 	if q.get(3).Base.Clock != 3 || q.get(1).Set.Clock != 0 {
 		t.Errorf("%+v", q)
 	}
@@ -258,7 +299,7 @@ func TestSetKeepsWhatItDidNotSee(t *testing.T) {
 	p.Merge(other)
 	p.Assign(2, 1, 5, 9, seen, Expiry{})
 	p.Increment(2, 2, 1, Expiry{})
-	if v, _ := p.Value(); v != 110 || p.Remaining(2) != 1 {
+	if v, _ := p.Value(); v != 110 || p.Share(2) != 10 {
 		t.Errorf("%d", v)
 	}
 }
@@ -323,7 +364,7 @@ func TestClosedByAnother(t *testing.T) {
 			t.Errorf("%s: %+v and %+v", name, p, forgot)
 		}
 	}
-	for _, q := range []Part{{Region: 1, Base: Base{5, 3}}, {Region: 1, Clock: 6, Base: Base{5, 0}}} {
+	for _, q := range []Part{{Region: 1, Base: Base{5, 3, 0}}, {Region: 1, Clock: 6, Base: Base{5, 0, 0}}} {
 		if !(Parts{q}).Unclosed(1) {
 			t.Errorf("closed: %+v", q)
 		}
@@ -433,7 +474,7 @@ func TestCovered(t *testing.T) {
 	p.Increment(0, 1, 100, Expiry{})
 	p.Increment(1, 1, 20, Expiry{})
 	p.Increment(2, 1, 3, Expiry{})
-	p.mergeBases([]RegionBase{{0, Base{1, 100}}})
+	p.mergeBases([]RegionBase{{0, Base{1, 100, 0}}})
 	first, second, third := Applied{2, 1, 3}, Applied{1, 1, 20}, Applied{0, 1, 100}
 	if v, _ := p.AsPaid([]Owed{{third, second}, {second, first}}).Value(); v != 0 {
 		t.Errorf("as paid: %d", v)

@@ -11,13 +11,12 @@ import (
 func (u Undo) splits(b Base) bool { return u.Dot <= b.Clock && b.Clock < u.Clock }
 
 // remaining is what deletions left of the part's sum. A base newer than the part contains
-// everything that the part has. It is exact as long as any two sums of the part differ by less
-// than 2^63.
-func (q *Part) remaining() int64 {
+// everything that the part has.
+func (q *Part) remaining() sum {
 	if q.Base.Clock >= q.Clock {
-		return 0
+		return sum{}
 	}
-	v := q.Cum - q.Base.Cum
+	v := q.sum().less(q.Base.sum())
 	if q.Base.Clock == 0 {
 		return v
 	}
@@ -26,17 +25,21 @@ func (q *Part) remaining() int64 {
 			break // this base has seen it, and all before
 		}
 		if u.splits(q.Base) {
-			v += u.Delta
+			v = v.add(u.Delta)
 		}
 	}
 	return v
 }
 
-// Remaining is what r's part adds to the value, without the register of a SET.
-func (p Parts) Remaining(r Region) int64 {
-	q := p.get(r)
-	return q.remaining()
-}
+// sum is the sum of what the region applied, whole.
+func (q *Part) sum() sum { return whole(q.Cum, q.High) }
+
+func (q *Part) setSum(s sum) { q.Cum, q.High = s.split() }
+
+// asBase is the base of a deletion that has seen all of the part.
+func (q *Part) asBase() Base { return Base{q.Clock, q.Cum, q.High} }
+
+func (b *Base) sum() sum { return whole(b.Cum, b.High) }
 
 // Alive reports whether the counter exists: some region incremented or set it, and no
 // deletion has seen that.
@@ -66,7 +69,7 @@ func (p Parts) AsTakenBack(o Owed) (v int64, clamped bool) {
 // sum is the value, whole.
 func (p Parts) sum() (s sum) {
 	for i := range p {
-		s = s.add(p[i].remaining())
+		s = s.plus(p[i].remaining())
 	}
 	for _, a := range p.covered() {
 		s = s.sub(a.Made)
@@ -135,7 +138,8 @@ func (p Parts) register() (last Register, of Region) {
 // register of a SET if it is r's that counts. The shares of all regions add up to the value, unless one
 // is no int64: then it is the nearest one.
 func (p Parts) Share(r Region) int64 {
-	s := sum{}.add(p.Remaining(r))
+	q := p.get(r)
+	s := q.remaining()
 	for _, a := range p.covered() {
 		if a.Region == r {
 			s = s.sub(a.Made)
@@ -165,15 +169,11 @@ func (e Expiry) compare(o Expiry) int {
 }
 
 // Room reports whether r may add delta: neither its own part nor the value leaves int64. What
-// other regions did meanwhile may have taken the value out of it; then only what leads back
+// other regions did meanwhile, or take-backs, may have taken them out of it; then only what leads back
 // has room.
 func (p Parts) Room(r Region, delta int64) bool {
-	if (sum{}).add(p.Remaining(r)).add(delta).sign() != 0 {
-		return false
-	}
-	before := p.sum()
-	after := before.add(delta).sign()
-	return after == 0 || after == before.sign() && (after > 0) == (delta < 0)
+	q := p.get(r)
+	return q.remaining().room(delta) && p.sum().room(delta)
 }
 
 // Owes reports whether a region is still to take something back: the parts have that or the winner, which no
@@ -204,10 +204,11 @@ func (p Parts) AsPaid(owed []Owed) Parts {
 		}
 		q := paid.at(o.Region)
 		if q.Base.Clock >= q.Clock {
-			q.Cum, q.Undo = q.Base.Cum, nil
+			q.setSum(q.Base.sum())
+			q.Undo = nil
 		}
 		q.Clock = math.MaxUint64
-		q.Cum -= o.Made
+		q.setSum(q.sum().sub(o.Made))
 		q.Undo = append(q.Undo, Undo{o.Dot, q.Clock, o.Made, o.Winner})
 	}
 	return paid
@@ -238,7 +239,7 @@ func (p Parts) Unclosed(r Region) bool {
 // that base. If another region's deletion was the last one, what it removed is still there, and would stay in
 // the copies of regions that have not forgotten it: take-backs (even if they leave a sum of 0), and times.
 func (q *Part) closed() bool {
-	return q.Live == 0 && q.Expire.Clock == 0 && q.Base.Clock >= q.Clock && q.Base.Cum == 0
+	return q.Live == 0 && q.Expire.Clock == 0 && q.Base.Clock >= q.Clock && q.Base.sum() == sum{}
 }
 
 // Droppable reports whether the counter may be forgotten: all parts are closed, and all regions
@@ -270,11 +271,35 @@ type sum struct {
 	lo uint64
 }
 
-// add adds v. Sums of MaxRegions parts, a register and a delta never leave 128 bits.
-func (s sum) add(v int64) sum {
-	lo, carry := bits.Add64(s.lo, uint64(v), 0)
-	return sum{s.hi + v>>63 + int64(carry), lo}
+// maxHigh bounds High of parts that come from elsewhere: all that 2^56 operations can add is within.
+const maxHigh = 1 << 56
+
+// whole is the sum of v and high times 2^64.
+func whole(v, high int64) sum { return sum{high + v>>63, uint64(v)} }
+
+// split is the reverse.
+func (s sum) split() (v, high int64) { return int64(s.lo), s.hi - int64(s.lo)>>63 }
+
+// plus adds another one.
+func (s sum) plus(o sum) sum {
+	lo, carry := bits.Add64(s.lo, o.lo, 0)
+	return sum{s.hi + o.hi + int64(carry), lo}
 }
+
+// less subtracts another one.
+func (s sum) less(o sum) sum {
+	lo, borrow := bits.Sub64(s.lo, o.lo, 0)
+	return sum{s.hi - o.hi - int64(borrow), lo}
+}
+
+// room reports whether delta may be added: that is an int64, or leads back to one.
+func (s sum) room(delta int64) bool {
+	after := s.add(delta).sign()
+	return after == 0 || after == s.sign() && (after > 0) == (delta < 0)
+}
+
+// add adds v. Sums of MaxRegions parts, a register and a delta never leave 128 bits.
+func (s sum) add(v int64) sum { return s.plus(whole(v, 0)) }
 
 // sub subtracts v.
 func (s sum) sub(v int64) sum { return s.add(^v).add(1) }

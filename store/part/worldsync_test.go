@@ -139,7 +139,7 @@ func (w *world) sameParts() string {
 // equalButBase compares copies of a part without their bases: a region that has forgotten the counter does
 // not have one.
 func equalButBase(x, y Part) bool {
-	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire &&
+	return x.Live == y.Live && x.Cum == y.Cum && x.High == y.High && x.Set == y.Set && x.Expire == y.Expire &&
 		slices.Equal(x.Undo, y.Undo)
 }
 
