@@ -170,7 +170,8 @@ var clusterSettings = []Setting{
 	}, {
 		Name: "cluster-node-timeout", Group: GroupCluster, Default: "1000",
 		Doc: "How many milliseconds a leader may be silent before the other nodes elect another one; all " +
-			"nodes need the same value. A request also waits so long for a shard without a leader.",
+			"nodes need the same value. A request also waits so long for a shard without a leader, and a " +
+			"region that starts for the others, also a server alone, before it writes.",
 		kind: millis(func(c *Config) *time.Duration { return &c.Cluster.NodeTimeout }, 100, 600_000),
 	}, {
 		Name: "cluster-secret", Group: GroupCluster, Default: `""`,

@@ -180,8 +180,9 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 		all[0].Seq))
 }
 
-// differing returns the positions at which pulls go on, and at which the log has something else than
-// its source has told. A position that was compared is not compared again.
+// differing says of the positions at which pulls go on, and of which this process does not know it, whether
+// the log has something else than its source has told: false is that it has the same. Others could not be
+// compared, and are the next time.
 func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 	rest, differ := make(map[uint16][]Position), make(map[RegionTaken]bool)
 	for i := range qs {
@@ -197,9 +198,19 @@ func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 		}
 		p.mu.Unlock()
 	}
+	for _, all := range rest {
+		for _, at := range all {
+			differ[at.RegionTaken] = false
+		}
+	}
 	found, err := s.contradicted(rest)
 	if err != nil {
 		s.log.Error("cannot compare what another region has read with the op log", "error", err)
+	}
+	for _, all := range rest {
+		for _, at := range all {
+			delete(differ, at.RegionTaken)
+		}
 	}
 	for _, at := range found {
 		differ[at.RegionTaken] = true
@@ -207,11 +218,11 @@ func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 	return differ
 }
 
-// maxExamined bounds how much of the op log is read to compare positions with it, bytes.
+// maxExamined bounds how much of the op log is read to compare positions with it, bytes of each partition.
 const maxExamined = 256 << 20
 
-// contradicted returns the positions at which the log has something else than their codes say. Nobody
-// knows that of those before the log that is kept.
+// contradicted returns the positions at which the log has something else than their codes say. It leaves in
+// all those of which nobody knows that, as they are before the log that is kept, or beyond maxExamined.
 func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err error) {
 	from, incarnations := make(map[uint16]uint64, len(all)), make(map[uint16]uint64, len(all))
 	for n, of := range all {
@@ -232,7 +243,7 @@ func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err e
 	if len(from) == 0 {
 		return found, nil
 	}
-	left := maxExamined
+	left := s.examines * len(from)
 	_, err = s.db.Log().Follow(s.db.Log().BookmarkAt(from), func(record []byte) error {
 		if left -= len(record); left < 0 || len(from) == 0 {
 			return errEnough

@@ -264,6 +264,26 @@ func TestPullIsCompared(t *testing.T) {
 	}
 }
 
+// TestUncompared: a position to which no reading of the log has come is not right by that: it is compared the
+// next time.
+func TestUncompared(t *testing.T) {
+	d := newTestDoubt(t, 1, 1)
+	at := d.positions(d.b, d.a)[0]
+	d.write()
+	d.a.s.peers.of[1].told = nil
+	for _, c := range []struct {
+		examines int
+		want     error
+	}{{0, nil}, {0, nil}, {maxExamined, ErrAhead}} {
+		d.a.s.examines = c.examines
+		_, err := d.a.s.Pull(Pull{By: 1, Group: 77, Incarnation: d.known, First: 0, Last: slots - 1,
+			After: at.Seq, Code: at.Code + 1, Acked: at.Seq})
+		if !errors.Is(err, c.want) {
+			t.Errorf("%d bytes are read: %v", c.examines, err)
+		}
+	}
+}
+
 // TestProofOfState: a position that comes from a state is proved as well.
 func TestProofOfState(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)

@@ -248,7 +248,8 @@ func (s *Store) newTeller(q *Pull, differ map[RegionTaken]bool) (*teller, error)
 	if err := s.checkAhead(q.By, q.After, last); err != nil {
 		return nil, err
 	}
-	if differ[RegionTaken{d.RegionSource, q.After}] {
+	wrong, compared := differ[RegionTaken{d.RegionSource, q.After}]
+	if wrong {
 		return nil, fmt.Errorf("%w: region %d has read another entry %d", ErrAhead, q.By, q.After)
 	}
 	s.acknowledge(q, min(q.Acked, last), ranges)
@@ -256,7 +257,7 @@ func (s *Store) newTeller(q *Pull, differ map[RegionTaken]bool) (*teller, error)
 	if err != nil {
 		return nil, err
 	}
-	if q.After <= committed {
+	if compared && q.After <= committed {
 		s.noteTold(q, toldEnd{q.After, q.Code})
 	}
 	// another replica was ahead of this one, or nobody has noted yet what is durable

@@ -195,6 +195,7 @@ type Store struct {
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
 	leaving  leaving
 	asking   atomic.Pointer[Asking] // nil: it is not asking other regions
+	examines int                    // maxExamined; tests have less
 	behind   atomic.Bool            // background work is so late that writes must wait
 	late     atomic.Bool            // … that they are slowed down
 	interval atomic.Int64           // SnapshotInterval, ns
@@ -260,7 +261,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 		procs: runtime.GOMAXPROCS(0), hashes: newHashes(meta.Seed),
 		stop: make(chan struct{}),
 
-		digesting: make(chan struct{}, 1),
+		digesting: make(chan struct{}, 1), examines: maxExamined,
 	}
 	if o.Replicated != nil {
 		s.oplog, s.replica = o.Replicated(db.Log()), newReplica()
