@@ -101,8 +101,8 @@ func (x *turn) cIncrBy(op *Op) error {
 func (x *turn) duplicate(op *Op, r *ref) error {
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
-		if !r.seen.IsIncrement() {
-			return ErrOtherUse
+		if !r.seen.IsIncrement() || isThrottle(&r.seen) {
+			return r.usedBy()
 		}
 		if r.seen.Delta != op.Delta {
 			return ErrMismatch
@@ -115,6 +115,21 @@ func (x *turn) duplicate(op *Op, r *ref) error {
 		op.Value = r.c.value
 	}
 	return nil
+}
+
+// usedBy refuses an opid that is known, and of another command.
+func (r *ref) usedBy() error {
+	switch {
+	case r.verdict != verdictSeen:
+		return otherUse("another command")
+	case r.seen.Hold != nil:
+		return otherUse("CHOLD")
+	case r.seen.Drain != seen.NoDrain:
+		return otherUse("CGETDEL")
+	case isThrottle(&r.seen):
+		return otherUse("CL.THROTTLE")
+	}
+	return otherUse("an increment, such as CINCRBY")
 }
 
 // duplicateItems is duplicate for an operation on a sketch, whose Delta is a fingerprint.

@@ -65,7 +65,7 @@ func (x *turn) cHold(op *Op) error {
 		return err
 	}
 	if r.verdict != verdictNew {
-		return ErrOtherUse
+		return r.usedBy()
 	}
 	if err := x.mayHold(op, r); err != nil {
 		return err
@@ -231,11 +231,11 @@ func (x *turn) openHold(op *Op, r *ref, same func(*seen.HoldEnd) bool) (h *hold,
 	}
 	switch {
 	case r.verdict == verdictSeen:
-		return nil, ErrOtherUse
+		return nil, r.usedBy()
 	case r.t.def.Mode != Exact:
 		return nil, ErrHoldMode
 	case r.verdict != verdictNew:
-		return nil, ErrOtherUse
+		return nil, r.usedBy()
 	}
 	return nil, ErrNoHold
 }
@@ -370,7 +370,7 @@ func (x *turn) checkHoldID(op *Op) error {
 		r := &x.of(op)[i]
 		ended := r.verdict == verdictSeen && r.seen.Hold != nil
 		if ended || r.p.holds.find(r.hash, r.key, op.ID) != nil {
-			return ErrOtherUse // also if the operation is too old
+			return otherUse("CHOLD") // also if the operation is too old
 		}
 	}
 	return nil
@@ -387,7 +387,7 @@ func (x *turn) cGetDel(op *Op) error {
 	if r.verdict != verdictNew {
 		r.t.figures.Duplicates++
 		if r.verdict != verdictSeen || r.seen.Drain == seen.NoDrain {
-			return ErrOtherUse
+			return r.usedBy()
 		}
 		op.Value, op.Found = r.seen.Result, r.seen.Drain == seen.DrainSome
 		return nil

@@ -32,10 +32,8 @@ var (
 	ErrMismatch   = errors.New("opid was used with another delta")
 	ErrOtherItems = errors.New("opid was used with other items or increments")
 	// ErrOtherThrottle is ErrMismatch of a CThrottle.
-	ErrOtherThrottle = errors.New("opid was used with another rate or quantity, or by another command")
-	// ErrOtherUse is ErrMismatch of an opid of a hold or a drain: it names one thing on a key.
-	ErrOtherUse   error = otherUse("opid was used by another command")
-	ErrPartlySeen       = errors.New("opid was used with some of these keys only")
+	ErrOtherThrottle = errors.New("opid was used with another rate or quantity: use a new one")
+	ErrPartlySeen    = errors.New("opid was used with some of these keys only")
 	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
 	// key by key, or partition by partition.
 	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived " +
@@ -92,10 +90,12 @@ var (
 	ErrTooManyTables = errors.New("too many tables")
 )
 
+// otherUse is ErrMismatch of an opid that another command has used, or one of others: it names one thing on a
+// key.
 type otherUse string
 
-// Error returns the text.
-func (o otherUse) Error() string { return string(o) }
+// Error says who has used it, and what helps.
+func (o otherUse) Error() string { return "opid was used by " + string(o) + ": use a new one" }
 
 // Is makes errors.Is find ErrMismatch.
 func (o otherUse) Is(target error) bool { return target == ErrMismatch }

@@ -485,3 +485,49 @@ func TestDrain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOtherCommandsOpid: an opid that one command has used is refused to another, and the error says whose it
+// is.
+func TestOtherCommandsOpid(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	at := func(kind Kind, key string, delta int64) Op {
+		return Op{Kind: kind, Key: []byte(key), ID: []byte("id"), Delta: delta}
+	}
+	op := map[string]func(key string) Op{
+		"CINCRBY":     func(key string) Op { return at(CIncrBy, key, 3) },
+		"INCREX":      func(key string) Op { return at(CIncrEx, key, 3) },
+		"CGETDEL":     func(key string) Op { return at(CGetDel, key, 0) },
+		"CL.THROTTLE": func(key string) Op { return throttled(key, "id", 5, 1, 60, 1) },
+		"CSETTLE":     func(key string) Op { return at(CSettle, key, 3) },
+		"CCANCEL":     func(key string) Op { return at(CCancel, key, 0) },
+		"CMINCRBY": func(key string) Op {
+			return Op{Kind: CMIncrBy, Keys: [][]byte{[]byte(key)}, ID: []byte("id"), Deltas: []int64{3}}
+		},
+		"CHOLD": func(key string) Op {
+			hold := at(CHold, key, 3)
+			wall, _ := clock.now()
+			hold.ExpireAt = wall + 1000
+			return hold
+		},
+	}
+	const increment = "an increment, such as CINCRBY"
+	users := map[string]string{"CINCRBY": increment, "INCREX": increment, "CMINCRBY": increment,
+		"CGETDEL": "CGETDEL", "CL.THROTTLE": "CL.THROTTLE", "CHOLD": "CHOLD", "CSETTLE": "CHOLD"}
+	for first, user := range users {
+		must(t, do(s, op["CHOLD"]("CSETTLE")).Err) // for CSETTLE to end; again it changes nothing
+		must(t, do(s, op[first](first)).Err)
+		for then := range op {
+			ofHolds := then == "CHOLD" || then == "CSETTLE" || then == "CCANCEL"
+			if then == first || users[then] == user || user == "CHOLD" && ofHolds {
+				continue
+			}
+			entries := s.Stats().Entries
+			err := do(s, op[then](first)).Err
+			if want := "opid was used by " + user + ": use a new one"; !errors.Is(err, ErrMismatch) ||
+				err.Error() != want || s.Stats().Entries != entries {
+				t.Errorf("%s after %s: %v, not %q", then, first, err, want)
+			}
+		}
+	}
+}

@@ -32,8 +32,15 @@ type throttle struct {
 	tolerance int64 // how far the TAT may be ahead of the clock
 	limit     int64 // permits at once
 	quantity  int64 // that the operation asks for
-	print     int64 // a fingerprint of the numbers
+	print     int64 // a fingerprint of the numbers, behind throttleMark
 }
+
+// throttleMark is what the record of a throttle begins with in place of a delta: no increment is so large that
+// also adds to anything.
+const throttleMark = 0x7468
+
+// isThrottle reports whether an operation was a throttle.
+func isThrottle(o *Seen) bool { return o.IsIncrement() && o.Delta>>48 == throttleMark }
 
 // throttleOf reads the numbers of a CThrottle.
 func throttleOf(op *Op) (t throttle, err error) {
@@ -62,7 +69,7 @@ func throttleOf(op *Op) (t throttle, err error) {
 	for i, n := range op.Deltas {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
 	}
-	t.print = int64(xxhash.Sum64(b[:]))
+	t.print = throttleMark<<48 | int64(xxhash.Sum64(b[:])>>16)
 	return t, nil
 }
 
@@ -150,8 +157,8 @@ func (x *turn) knownThrottle(op *Op, r *ref, t *throttle) (known bool, err error
 		return false, r.checkCaughtUp()
 	case verdictSeen:
 		r.t.figures.Duplicates++
-		if !r.seen.IsIncrement() {
-			return true, ErrOtherUse
+		if !isThrottle(&r.seen) {
+			return true, r.usedBy()
 		}
 		if r.seen.Delta != t.print {
 			return true, ErrOtherThrottle
