@@ -258,8 +258,11 @@ func (db *DB) explain(err error) error {
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrOtherSeed):
 		advice = "it belongs to another cluster, or to none; start with an empty directory"
+	case errors.Is(err, oplog.ErrReplicated) && db.readOnly:
+		advice = "it belongs to a node of a cluster, whose shard decides what counts: check a backup of the shard " +
+			"(fbfkv backup), and replace a damaged node (fbfkv cluster replace)"
 	case errors.Is(err, oplog.ErrReplicated):
-		advice = "it belongs to a node of a cluster; open it as one"
+		advice = "it belongs to a node of a cluster; start it with cluster-enabled yes"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
 	case errors.Is(err, syscall.ENOSPC):

@@ -84,7 +84,7 @@ func exportPartition(db *persistence.DB, id uint16, fn func(c Exported) error) (
 			give([]byte(c.key()), c.value, c.expire)
 		}
 	}
-	var bad error
+	var bad, later error
 	from, to := p.rowRange()
 	failed := db.Rows(from, to, func(k persistence.RowKey, value []byte) bool {
 		var r row
@@ -92,9 +92,13 @@ func exportPartition(db *persistence.DB, id uint16, fn func(c Exported) error) (
 			return false
 		}
 		if r.kind == TypeCounter && r.seq > p.floor && p.hot.peek(string(k.Key)) == nil {
+			if r.seq > p.seq && later == nil {
+				later = fmt.Errorf("counters such as %q were saved after what can be read of the log: if a SCALE "+
+					"was set meanwhile, their values are in its steps", k.Key)
+			}
 			give(k.Key, r.value, r.expire)
 		}
 		return err == nil
 	})
-	return errors.Join(damage, bad), errors.Join(err, failed)
+	return errors.Join(damage, later, bad), errors.Join(err, failed)
 }

@@ -82,3 +82,24 @@ func TestExport(t *testing.T) {
 		t.Errorf("with nothing of the first file: %v, %v", found, damage)
 	}
 }
+
+// TestExportLaterRow: a counter that was saved after the end of what can be read of the log is given, with a
+// warning, as its table may have got another SCALE.
+func TestExportLaterRow(t *testing.T) {
+	fs := vfs.NewMem()
+	s := testStore(t, func(o *Options) { o.FS = fs })
+	incr(s, "k", 7)
+	must(t, s.Snapshot())
+	c := s.db.NewChanges()
+	changeRow("k", func(r *row) { r.seq += 5 })(t, s, c)
+	must(t, c.Commit())
+	must(t, s.CloseNow())
+	n := 0
+	damage, err := Export(ExportOptions{FS: fs, Dir: "data"}, func(c Exported) error {
+		n += int(c.Value)
+		return nil
+	})
+	if err != nil || n != 7 || len(damage) != 1 || !strings.Contains(damage[0].Error(), `such as "k" were saved`) {
+		t.Errorf("%d, %v, %v", n, damage, err)
+	}
+}

@@ -1,6 +1,11 @@
 package store
 
-import "github.com/fbfkv/fbfkv/store/seen"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/seen"
+)
 
 // The room of holds. A table's holds count with its filters, in all partitions together, against MAXMEMORY:
 // most holds may be of one key, and so of one partition.
@@ -88,17 +93,74 @@ func (x *turn) roomForHold(op *Op, r *ref) error {
 	return nil
 }
 
-// openedFirst returns when the oldest open hold was opened, Unix milliseconds; 0: none is open. It looks at
-// all of them only if the one that was the oldest has ended.
-func (h *holdings) openedFirst() int64 {
-	if len(h.due) == 0 {
+// ages counts open holds by when they were opened, so that the oldest is found without a look at each of a
+// million: in spans of 2^shift milliseconds, of which there are at most maxAges. Before that, the spans double.
+type ages struct {
+	shift uint8
+	spans []age // by time; each has a hold
+}
+
+type age struct {
+	span  int64
+	holds int
+}
+
+const maxAges = 512
+
+// first returns about when the oldest hold was opened, the begin of its span; 0: none is open.
+func (a *ages) first() int64 {
+	if len(a.spans) == 0 {
 		return 0
 	}
-	if h.oldest == 0 {
-		h.oldest = h.due[0].opened
-		for _, o := range h.due {
-			h.oldest = min(h.oldest, o.opened)
-		}
+	return a.spans[0].span << a.shift
+}
+
+// at returns where the span of a time is, or would be.
+func (a *ages) at(opened int64) (i int, found bool) {
+	span, last := opened>>a.shift, len(a.spans)-1
+	if last >= 0 && a.spans[last].span == span { // most often
+		return last, true
 	}
-	return h.oldest
+	return slices.BinarySearchFunc(a.spans, span, func(a age, span int64) int { return cmp.Compare(a.span, span) })
+}
+
+// add counts a hold that was opened then.
+func (a *ages) add(opened int64) {
+	i, found := a.at(opened)
+	if !found && len(a.spans) == maxAges {
+		a.widen()
+		i, found = a.at(opened)
+	}
+	if !found {
+		a.spans = slices.Insert(a.spans, i, age{span: opened >> a.shift})
+	}
+	a.spans[i].holds++
+}
+
+// remove discounts a hold.
+func (a *ages) remove(opened int64) {
+	i, _ := a.at(opened)
+	if a.spans[i].holds--; a.spans[i].holds == 0 {
+		a.spans = slices.Delete(a.spans, i, i+1)
+	}
+	if len(a.spans) == 0 {
+		a.shift = 0
+	}
+}
+
+// widen doubles spans until there is room for a new one.
+func (a *ages) widen() {
+	for len(a.spans) == maxAges {
+		a.shift++
+		n := 0
+		for _, o := range a.spans {
+			if o.span >>= 1; n > 0 && a.spans[n-1].span == o.span {
+				a.spans[n-1].holds += o.holds
+				continue
+			}
+			a.spans[n] = o
+			n++
+		}
+		a.spans = a.spans[:n]
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -95,5 +97,51 @@ func TestOldestHold(t *testing.T) {
 	}
 	if got := s.Stats().OldestHold; !got.IsZero() {
 		t.Errorf("there is one of %v", got)
+	}
+}
+
+// TestAges: spans of time find the oldest of many holds, in any order, and nearly as it is.
+func TestAges(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 1))
+	var a ages
+	var open []int64 // ascending
+	now := int64(1_000_000)
+	spread := int64(0) // the longest
+	check := func() {
+		if len(open) == 0 {
+			if a.first() != 0 {
+				t.Fatalf("none is open, and the oldest is of %d", a.first())
+			}
+			return
+		}
+		first := a.first()
+		spread = max(spread, open[len(open)-1]-open[0])
+		if late := open[0] - first; late < 0 || late > spread/(maxAges/2)+1 || len(a.spans) > maxAges {
+			t.Fatalf("the oldest is of %d, not %d, within %d, in %d spans", first, open[0], spread, len(a.spans))
+		}
+	}
+	add := func(opened int64) {
+		a.add(opened)
+		i, _ := slices.BinarySearch(open, opened)
+		open = slices.Insert(open, i, opened)
+	}
+	for range 3000 { // a start finds them in any order
+		add(now - rnd.Int64N(500_000))
+		check()
+	}
+	for range 30_000 {
+		if now += rnd.Int64N(20); rnd.IntN(2) == 0 {
+			add(now)
+		}
+		if i := rnd.IntN(4); i < 2 && len(open) > 0 {
+			i *= rnd.IntN(len(open)) // the oldest, or any
+			a.remove(open[i])
+			open = slices.Delete(open, i, i+1)
+		}
+		check()
+	}
+	for ; len(open) > 0; check() {
+		a.remove(open[0])
+		open = open[1:]
 	}
 }

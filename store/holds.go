@@ -23,7 +23,7 @@ type holdings struct {
 	bytes int64     // of memory
 	// counted is the catalogue by whose tables the holds are counted (countHolds).
 	counted *catalog
-	oldest  int64 // when the oldest was opened, unix ms; 0: it is not known
+	ages    ages // when they were opened
 	// sum and len(due) tell whether the rows on disk are complete.
 	sum uint64
 	// opened and ended have changed since the last checkpoint; whole: the next one replaces all rows.
@@ -134,7 +134,7 @@ func (h *holdings) open(hash uint64, key []byte, o *hold) (bytes int64) {
 	h.due.push(o)
 	k.bytes += o.bytes()
 	h.bytes += o.bytes()
-	h.oldest = min(h.oldest, o.opened) // 0 stays
+	h.ages.add(o.opened)
 	h.sum += o.print()
 	h.noteOpened(o)
 	return h.bytes - before
@@ -194,9 +194,7 @@ func (h *holdings) end(o *hold) (bytes int64) {
 	h.due.remove(o)
 	k.bytes -= o.bytes()
 	h.bytes -= o.bytes()
-	if o.opened == h.oldest {
-		h.oldest = 0
-	}
+	h.ages.remove(o.opened)
 	if k.count == 0 {
 		delete(h.keys, k.key)
 		h.last = nil

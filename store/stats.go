@@ -89,7 +89,7 @@ func (p *partition) addStats(st *Stats) {
 	st.Entries += p.seq & (1<<incarnationBits - 1)
 	st.Changes += int64(p.seq) - p.savedSeq
 	st.heldFigures.add(heldFigures{uint64(len(p.holds.due)), uint64(p.holds.bytes)})
-	if ms := p.holds.openedFirst(); ms != 0 {
+	if ms := p.holds.ages.first(); ms != 0 {
 		if t := time.UnixMilli(ms); st.OldestHold.IsZero() || t.Before(st.OldestHold) {
 			st.OldestHold = t
 		}
