@@ -327,6 +327,9 @@ const maxUnended = 4096
 // cHolds lists open holds of a counter from a cursor on.
 func (x *turn) cHolds(op *Op) error {
 	r := &x.of(op)[0]
+	if err := x.checkType(r); err != nil {
+		return err
+	}
 	var list []HoldInfo
 	op.Value = 0
 	if k := r.p.holds.ofKey(r.key); k != nil && op.Delta <= math.MaxUint32 {

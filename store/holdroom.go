@@ -94,7 +94,7 @@ func (x *turn) roomForHold(op *Op, r *ref) error {
 }
 
 // ages counts open holds by when they were opened, so that the oldest is found without a look at each of a
-// million: in spans of 2^shift milliseconds, of which there are at most maxAges. Before that, the spans double.
+// million: in at most maxAges spans of 2^shift milliseconds.
 type ages struct {
 	shift uint8
 	spans []age // by time; each has a hold
@@ -121,7 +121,9 @@ func (a *ages) at(opened int64) (i int, found bool) {
 	if last >= 0 && a.spans[last].span == span { // most often
 		return last, true
 	}
-	return slices.BinarySearchFunc(a.spans, span, func(a age, span int64) int { return cmp.Compare(a.span, span) })
+	return slices.BinarySearchFunc(a.spans, span, func(a age, span int64) int {
+		return cmp.Compare(a.span, span)
+	})
 }
 
 // add counts a hold that was opened then.

@@ -35,8 +35,7 @@ type throttle struct {
 	print     int64 // a fingerprint of the numbers, behind throttleMark
 }
 
-// throttleMark is what the record of a throttle begins with in place of a delta: no increment is so large that
-// also adds to anything.
+// throttleMark begins what the record of a throttle has in place of a delta. No real increment is so large.
 const throttleMark = 0x7468
 
 // isThrottle reports whether an operation was a throttle.
