@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -47,5 +49,27 @@ func TestEverysecLosesASecond(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestToldIsDurable: under each policy of appendfsync, what another region was told survives a power loss right
+// afterwards: else its sequences would be given again, to operations that the other then lacks.
+func TestToldIsDurable(t *testing.T) {
+	for policy := Always; policy <= No; policy++ {
+		fs := vfs.NewCrashableMem()
+		with := func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, policy }
+		s := testStore(t, with)
+		must(t, s.SetRegions(twoRegions(1, 0, 1)))
+		before := s.CommittedOf(0)
+		must(t, cincr(s, "k", "a", 5).Err)
+		b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1,
+			After: before})
+		must(t, err)
+		fs = fs.CrashClone(vfs.CrashCloneCfg{})
+		d, err := decodePulled(b, new(pulledMemory))
+		must(t, err)
+		if left := testStore(t, with).partitions[0].seq; d.upTo != s.CommittedOf(0) || left < d.upTo {
+			t.Errorf("%v: told up to %d, of which %d are left", policy, d.upTo, left)
+		}
 	}
 }
