@@ -52,8 +52,8 @@ func TestEverysecLosesASecond(t *testing.T) {
 	}
 }
 
-// TestToldIsDurable: under each policy of appendfsync, what another region was told survives a power loss right
-// afterwards: else its sequences would be given again, to operations that the other then lacks.
+// TestToldIsDurable: under each policy of appendfsync, what another region was told survives a power loss
+// right afterwards: else its sequences would be given again, to operations that the other then lacks.
 func TestToldIsDurable(t *testing.T) {
 	for policy := Always; policy <= No; policy++ {
 		fs := vfs.NewCrashableMem()
