@@ -125,6 +125,7 @@ var storageSettings = []Setting{
 	}, {
 		Name: "hot-counters", Group: GroupStorage, Default: "1000000",
 		Doc: "How many counters stay in memory; the server reads the others from disk when it needs them. " +
+			"After a start it reads that many in the background, those that changed last if not all fit. " +
 			"Changed counters that are not yet on disk come on top: up to half as many, or some tens of " +
 			"thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),

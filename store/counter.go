@@ -97,6 +97,7 @@ type hotCounters struct {
 	ring    []*counter
 	hand    int
 	limit   int
+	warm    bool       // rows were read ahead of their use (warm.go)
 	dirty   []*counter // changed since the last checkpoint captured them
 	unsaved unsavedKeys
 	// evicted counts evictions by key position. A cold load that began at one
@@ -260,7 +261,7 @@ func hotHash(key []byte) uint64 { return maphash.Bytes(hotSeed, key) }
 // minHotSlots is the size of an empty table.
 const minHotSlots = 64
 
-func newHotTable() hotTable { return hotTable{slots: make([]hotSlot, minHotSlots)} }
+func newHotTable() hotTable { return hotTable{slots: makeHotSlots(0)} }
 
 // get returns the counter with a key, whose hash is given; nil if there is none.
 func (t *hotTable) get(hash uint64, key []byte) *counter {
@@ -287,18 +288,33 @@ func (t *hotTable) guess(hash uint64) *counter {
 // put adds a counter whose key is not there yet.
 func (t *hotTable) put(hash uint64, c *counter) {
 	if t.count++; t.count*4 > len(t.slots)*3 {
-		old := t.slots
-		t.slots = make([]hotSlot, 2*len(old))
-		// Slots are read before they are written. The kernel would map a page of zeros
-		// for the one and replace it for the other, and stop all processors for that.
-		clear(t.slots)
-		for _, s := range old {
-			if s.c != nil {
-				t.place(s)
-			}
-		}
+		t.resize(makeHotSlots(t.count))
 	}
 	t.place(hotSlot{hash: hash, c: c})
+}
+
+// makeHotSlots returns the empty slots of a table that has room for so many counters.
+func makeHotSlots(counters int) []hotSlot {
+	n := minHotSlots
+	for counters*4 > n*3 {
+		n *= 2
+	}
+	slots := make([]hotSlot, n)
+	// Slots are read before they are written. The kernel would map a page of zeros
+	// for the one and replace it for the other, and stop all processors for that.
+	clear(slots)
+	return slots
+}
+
+// resize moves the counters to other slots.
+func (t *hotTable) resize(slots []hotSlot) {
+	old := t.slots
+	t.slots = slots
+	for _, s := range old {
+		if s.c != nil {
+			t.place(s)
+		}
+	}
 }
 
 func (t *hotTable) place(s hotSlot) {

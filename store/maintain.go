@@ -24,6 +24,7 @@ func (s *Store) start() {
 	s.running.Go(s.keepTime)
 	s.running.Go(s.cycle)
 	s.running.Go(s.saveWhenDue)
+	s.warmUpIfDue()
 }
 
 // keepTime looks at the clock. Nothing else may hold it up, as a slow disk holds up

@@ -73,6 +73,7 @@ func (w *saver) pass() {
 		}
 		s.scanRowsIfDue(p)
 	}
+	s.warmUpIfDue()
 	w.saved = max(w.saved, due)
 	if w.saved == len(s.partitions) {
 		w.began, w.saved = time.Now(), 0

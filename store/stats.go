@@ -23,6 +23,7 @@ type Stats struct {
 	Expired      uint64 // keys removed because their time had come, since start
 
 	HotCounters, DirtyCounters int
+	ColdCounters               int64         // still to be read into memory after a start
 	RowFilterBytes             int64         // memory of what knows which keys have a row
 	FilterBytes, FilterLimit   int64         // all filters; limit 0: none
 	Objects                    [maxTypes]int // keys that hold an object, by Type
@@ -73,6 +74,7 @@ func (p *partition) addStats(st *Stats) {
 	st.Keys += p.size
 	st.Expires += int64(len(p.newExpiries))
 	st.HotCounters += p.hot.len()
+	st.ColdCounters += p.coldCounters()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())
 	for t, n := range p.ofType {

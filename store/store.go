@@ -217,6 +217,7 @@ type Store struct {
 	snapshots snapshotter
 	digesting chan struct{} // has room for one
 	scanning  atomic.Bool   // the filter of a partition's rows is being filled
+	warming   atomic.Bool   // counters are being read ahead of their use
 	backup    backup
 	stop      chan struct{}
 	running   sync.WaitGroup

@@ -66,7 +66,8 @@ func (w *walk) keys() (found []walked, at stamp, err error) {
 		if !w.more(n, last, pos) {
 			return false
 		}
-		found = append(found, walked{key: string(k.Key), pos: pos, kind: r.kind, expire: r.expire, row: r})
+		row := *r
+		found = append(found, walked{key: string(k.Key), pos: pos, kind: r.kind, expire: r.expire, row: &row})
 		n, last = n+1, pos
 		return true
 	})
@@ -77,12 +78,12 @@ func (w *walk) keys() (found []walked, at stamp, err error) {
 	return found, at, err
 }
 
-// eachRow calls fn with rows, in order, until it returns false. The row's key is valid until then. A
-// row that cannot be read ends it.
+// eachRow calls fn with rows, in order, until it returns false. fn borrows the row and its key. A row
+// that cannot be read ends it.
 func eachRow(db *persistence.DB, from, to uint64, fn func(k persistence.RowKey, r *row) bool) error {
 	var bad error
+	var r row
 	err := db.Rows(from, to, func(k persistence.RowKey, value []byte) bool {
-		var r row
 		if r, bad = decodeRow(value); bad != nil {
 			return false
 		}

@@ -283,6 +283,7 @@ func infoMemory(v *View, b *Lines) {
 	b.Add("used_memory_recent_records", v.Stats.RecentBytes)
 	b.Add("used_memory_block_cache", v.Stats.Storage.BlockCacheSize)
 	b.Add("hot_counters", v.Stats.HotCounters)
+	b.Add("loading_hot_counters", v.Stats.ColdCounters)
 	b.Add("used_memory_row_filters", v.Stats.RowFilterBytes)
 	b.Add("allocator_allocated", m.heap)
 	b.Add("allocator_active", m.active)

@@ -78,6 +78,8 @@ var storeFigures = []figure[store.Stats]{
 	gauge("hot_counters", "Counters kept in memory.", func(s *store.Stats) float64 {
 		return float64(s.HotCounters)
 	}),
+	gauge("loading_hot_counters", "Counters still to be read into memory after a start.",
+		func(s *store.Stats) float64 { return float64(s.ColdCounters) }),
 	gauge("dirty_counters", "Counters in memory that changed since their row was written; the log has them.",
 		func(s *store.Stats) float64 { return float64(s.DirtyCounters) }),
 	gauge("row_filter_bytes", "Memory of the filter that knows which counters have a row on disk.",

@@ -73,6 +73,10 @@ func figures(s, before *sample) []string {
 	if at := f.Number("backup_last_success_time"); at > 0 {
 		backup = duration(max(s.at.Sub(time.Unix(int64(at), 0)), time.Second)) + " ago"
 	}
+	loading := ""
+	if n := f.Number("loading_hot_counters"); n > 0 {
+		loading = fmt.Sprintf(", %s still to be read into memory", count(n))
+	}
 	return []string{
 		fmt.Sprintf("operations  %s/s applied, %s/s duplicates, %s/s stale, %s/s refused",
 			count(s.rate(before, "operations_applied")),
@@ -87,7 +91,7 @@ func figures(s, before *sample) []string {
 			bytes(f.Number("filter_bytes")), limit),
 		fmt.Sprintf("disk        %s, %s free, last backup %s", bytes(f.Number("disk_bytes")),
 			bytes(f.Number("disk_free_bytes")), backup),
-		fmt.Sprintf("keys        %s, clients %s", count(f.Pairs("db0").Number("keys")),
+		fmt.Sprintf("keys        %s%s, clients %s", count(f.Pairs("db0").Number("keys")), loading,
 			count(f.Number("connected_clients"))),
 	}
 }

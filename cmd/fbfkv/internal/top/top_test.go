@@ -11,7 +11,7 @@ import (
 const infoBefore = "# Server\r\nrun_id:abc\r\nfbfkv_version:1.2.3\r\nuptime_in_seconds:7200\r\n\r\n# " +
 	"Stats\r\noperations_applied:1000\r\n" +
 	"operations_duplicate:10\r\n# " +
-	"FBF\r\naof_last_write_status:ok\r\nappendfsync:always\r\nfilter_bytes:200000\r\nwaits_usec:100=10,200=10,inf=10\r\n" +
+	"FBF\r\naof_last_write_status:ok\r\nappendfsync:always\r\nfilter_bytes:200000\r\nloading_hot_counters:2500000\r\nwaits_usec:100=10,200=10,inf=10\r\n" +
 	"table_default:mode=exact,window_ms=120000,target_fpp=0.001,effective_fpp=0.0001,fills=0.5/0.25/0,ids=20000,memory=200000,applied=1000,duplicates=10,stale=0,refused=0\r\n"
 
 // later is INFO two seconds after infoBefore.
@@ -31,7 +31,7 @@ func TestScreen(t *testing.T) {
 	for _, want := range []string{"h:1: ready (fbfkv 1.2.3, up 2 h, appendfsync always)",
 		"1.50 k/s applied, 20/s duplicates",
 		"4.00 k applied, 50 duplicates absorbed", "half within 200 us, 99 % within 200 us", "10.0 B each",
-		"█▅▁", "default     1.50 k",
+		"█▅▁", "default     1.50 k", ", 2.50 M still to be read into memory,",
 		"12 ms  SET evil?]0;name??2J \ufffd  1.2.3.4:5"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %q in\n%s", want, all)
