@@ -350,7 +350,7 @@ func passing(path string) bool {
 		return true
 	}
 	return path == lockName || path == spareName || path == metaName || path == backupName ||
-		path == ValuesName || path == WitnessName || path == RegionsName ||
+		path == ValuesName || path == WitnessName || path == RegionsName || path == FollowersName ||
 		strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 

@@ -14,7 +14,7 @@ import (
 // the last to come: nothing is taken for a whole directory without it.
 var ownNames = []string{metaName, metaName + disk.TmpSuffix, pebbleName, logName, snapshotName, runName,
 	buildName,
-	oplog.MarkName, manifestMarkName, spareName, backupName, RegionsName}
+	oplog.MarkName, manifestMarkName, spareName, backupName, RegionsName, FollowersName}
 
 // Erase empties a data directory that no process has open: it deletes what Open has made
 // there, for ever, and leaves what others keep there. A directory that does not exist is

@@ -20,6 +20,8 @@ import (
 const (
 	// RegionsName is a file in which a region keeps where the nodes of others are. It may be lost.
 	RegionsName = "REGIONS"
+	// FollowersName is a file with the names of those who follow the op log, one a line. It may be lost.
+	FollowersName = "FOLLOWERS"
 	// ValuesName is the file of a node's own values, WitnessName that of what the node remembers of
 	// others: it is written often, and no vote waits for it.
 	ValuesName  = "CLUSTER"

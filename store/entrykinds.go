@@ -64,6 +64,8 @@ type kindRow struct {
 	makes func(e *entry) bool // whether an entry makes its key exist in memory, if the kind does; nil: always
 	parts func(e *entry) bool // whether redo needs the parts of the key; nil: only if there is a note
 	redo  func(p *machine, e *entry, seq uint64, at moment) error
+	// f, filled with what an entry does to a counter; false: nothing. nil: the kind changes none
+	follow func(e *entry, f *Followed) bool
 
 	// These say what other regions are told. The log tells no merge and no heard opid: those come
 	// from the region that made them. They are told nothing of objects.
@@ -132,12 +134,14 @@ func clientKinds() map[entryKind]kindRow {
 			fields: []entryField{fieldTable, fieldOp},
 			traits: hasTable | hasOpid | isPlain, key: keyCounter, redo: (*machine).redoApply,
 			told: always, change: (*entry).changeAdd, take: (*taker).takeApplied,
+			follow: (*entry).followApply,
 		},
 		entrySet: {
 			name: "set", meaning: "a value was set: a counter's post-image",
 			fields: []entryField{fieldKey, fieldValue},
 			traits: isPlain, key: keyCounter, redo: (*machine).redoSet,
 			told: always, change: (*entry).changeSet,
+			follow: (*entry).followSet,
 		},
 		entryDelete: {
 			name: "delete", meaning: "tombstone: with flag 40 the key's time had come, otherwise it was " +
@@ -147,6 +151,7 @@ func clientKinds() map[entryKind]kindRow {
 			traits: isPlain, key: keyCounter, redo: (*machine).redoDelete,
 			told:   func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 },
 			change: (*entry).changeDelete,
+			follow: (*entry).followDelete,
 		},
 		entryCreate: {
 			name: "create", meaning: "a key that holds an object was created",
@@ -171,6 +176,7 @@ func clientKinds() map[entryKind]kindRow {
 			fields: []entryField{fieldKey, fieldDelta, fieldValue},
 			traits: isPlain, key: keyCounter, redo: (*machine).redoSet,
 			told: always, change: (*entry).changeAdd,
+			follow: (*entry).followIncr,
 		},
 		entryRemember: {
 			name: "remember", meaning: "the change before it, of a sketch, was that of an idempotent " +
@@ -211,7 +217,8 @@ func moneyKinds() map[entryKind]kindRow {
 				"(tag 4). If it was settled, the counter's value is the result afterwards, and flags are about it",
 			fields: []entryField{fieldTable, fieldOp, fieldEnd}, fits: (*entry).holdEndFits,
 			traits: hasTable | hasOpid | isPlain, key: keyCounter, makes: (*entry).isSettled,
-			redo: (*machine).redoHoldEnd,
+			redo:   (*machine).redoHoldEnd,
+			follow: (*entry).followHoldEnd,
 		},
 		entryDrain: {
 			name: "drain", meaning: "an idempotent operation that deleted the counter. drain: 1 its value was " +
@@ -220,6 +227,7 @@ func moneyKinds() map[entryKind]kindRow {
 			fits:   func(e *entry) bool { return e.drain == seen.DrainSome || e.drain == seen.DrainNone },
 			traits: hasTable | hasOpid | isPlain, key: keyCounter,
 			makes: func(e *entry) bool { return e.drain == seen.DrainSome }, redo: (*machine).redoDrain,
+			follow: (*entry).followDrain,
 		},
 	}
 }
@@ -257,6 +265,7 @@ func tableKinds() map[entryKind]kindRow {
 				"tables' forgotten-before",
 			fields: []entryField{fieldValue.as("wall time v")},
 			traits: noSaving | changesAll, redo: (*machine).redoFlush,
+			follow: (*entry).followFlush,
 		},
 	}
 }

@@ -59,6 +59,7 @@ func (s *Store) cycle() {
 			s.checkClock(&clockBehind)
 			s.giveUpHeard()
 			s.checkUnheard()
+			s.dropFollowers()
 			checkedDisk = time.Now()
 		}
 		load := s.backlog()

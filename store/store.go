@@ -96,6 +96,8 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
+	// FollowBacklog is how much of the op log is kept for those who follow the counters, bytes; default 1 GiB.
+	FollowBacklog int64
 	// RegionUndo is how many take-backs that can be dropped a counter remembers; any beyond that
 	// are owed. Default part.MaxUndo.
 	RegionUndo int
@@ -127,6 +129,7 @@ func (o Options) withDefaults() Options {
 	def(&o.BlockCache, 64<<20)
 	def(&o.MinFreeDisk, 64<<20)
 	def(&o.RegionBacklog, 4<<30)
+	def(&o.FollowBacklog, 1<<30)
 	def(&o.RegionUndo, part.MaxUndo)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -206,6 +209,8 @@ type Store struct {
 
 	member atomic.Bool // of regions
 	peers  peers       // other regions that read the op log
+	// clients that follow the counters
+	followers followers
 	// heldFor is the mark of the regions for which the log is held; 0: it is not.
 	heldFor   atomic.Uint64
 	takers    sync.Pool      // *taker
@@ -249,6 +254,7 @@ func Open(o Options) (*Store, error) {
 			s.ask(&set)
 		}
 	}
+	s.openFollowers()
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil

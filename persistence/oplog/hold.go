@@ -9,13 +9,27 @@ type Hold struct {
 	name  string
 	limit uint64   // bytes
 	lows  []uint64 // as the log's own; l.mu guards it
+	// slides: it keeps the newest files of at most limit bytes, and is lost when at goes, the file in
+	// which its reader is.
+	slides bool
+	at     uint64
 }
 
 // Hold keeps all that the log holds now, and what will be appended, until it is
 // acknowledged. It takes the place of an earlier hold of that name. When it alone keeps
 // files of more than limit bytes in all, it is lost.
 func (l *Log) Hold(name string, limit uint64) *Hold {
-	h := &Hold{l: l, name: name, limit: limit, lows: make([]uint64, len(l.lows))}
+	return l.hold(&Hold{l: l, name: name, limit: limit, lows: make([]uint64, len(l.lows))})
+}
+
+// HoldNewest is Hold for a reader that may come back to what it has read before: the hold keeps the newest
+// files that together have at most limit bytes, whatever was acknowledged. It is lost when a file
+// goes that the reader has not read whole.
+func (l *Log) HoldNewest(name string, limit uint64) *Hold {
+	return l.hold(&Hold{l: l, name: name, limit: limit, lows: make([]uint64, len(l.lows)), slides: true})
+}
+
+func (l *Log) hold(h *Hold) *Hold {
 	l.trimming.Lock() // what is being trimmed is gone, what is not stays
 	defer l.trimming.Unlock()
 	l.mu.Lock()
@@ -23,8 +37,19 @@ func (l *Log) Hold(name string, limit uint64) *Hold {
 	if l.holds == nil {
 		l.holds = make(map[string]*Hold)
 	}
-	l.holds[name] = h
+	if l.holds[h.name] = h; len(l.closed) > 0 {
+		h.at = l.closed[0].num
+	} else {
+		h.at = l.current.num
+	}
 	return h
+}
+
+// ReadTo says that the reader goes on at a bookmark.
+func (h *Hold) ReadTo(m Bookmark) {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.at = m.file
 }
 
 // Acknowledge gives up the sections of a partition below a sequence.
@@ -81,10 +106,15 @@ func (l *Log) obsolete() int {
 		for i := from; i < own; i++ {
 			kept += uint64(l.closed[i].size)
 		}
-		if kept <= h.limit {
+		for h.slides && kept > h.limit {
+			kept -= uint64(l.closed[from].size)
+			from++
+		}
+		lost := kept > h.limit || h.slides && from > 0 && h.at <= l.closed[from-1].num
+		if !lost {
 			n = min(n, from)
 		}
-		return kept > h.limit
+		return lost
 	})
 	return n
 }

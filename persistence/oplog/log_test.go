@@ -350,3 +350,36 @@ func TestReadAgain(t *testing.T) {
 	}
 	l.EndRecovery()
 }
+
+// TestHoldNewest: the newest files stay for a reader, up to a limit, until it is too far behind.
+func TestHoldNewest(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.FileSize = 50 << 10
+	l := mustOpen(t, o)
+	defer func() { mustClose(t, l) }()
+	last := uint64(0)
+	grow := func(to int) (files int64) {
+		t.Helper()
+		for files, _ = l.Sizes(); files < int64(to); files, _ = l.Sizes() {
+			last++
+			mustCommit(t, l, func(b *Batch) { b.AppendLog(0, last, make([]byte, 1000)) })
+		}
+		if err := l.Trim(0, last+1); err != nil {
+			t.Fatal(err)
+		}
+		files, _ = l.Sizes()
+		return files
+	}
+	const limit = 350 << 10
+	h := l.HoldNewest("a", limit)
+	expect(t, "files within the limit", grow(4), 4)
+	for range 2 {
+		h.ReadTo(Bookmark{file: l.current.num})
+		if files := grow(6); files < 3 || h.Kept() > limit || h.Lost() {
+			t.Errorf("%d files are kept for a reader that has read the others, %d bytes", files, h.Kept())
+		}
+	}
+	if files := grow(12); files != 1 || !h.Lost() {
+		t.Errorf("%d files are kept for a reader that has not read those before", files)
+	}
+}

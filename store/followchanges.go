@@ -1,0 +1,422 @@
+package store
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/coding"
+)
+
+// Clients follow the changes of counters in the op log, in its order, from a cursor on. A cursor says how
+// far each partition was read, with a fingerprint of the section there, so that it is refused
+// by a server whose log has something else. A follower may go back to an older cursor: the log is
+// kept for it as far as Options.FollowBacklog reaches, whatever it has read.
+
+// The refusals of followers.
+var (
+	ErrCursor = errors.New("the cursor is not one of CFOLLOW")
+	// ErrOtherLog: the cursor goes on in another log than this one.
+	ErrOtherLog = errors.New("the cursor is of another history than this server's, which may be a copy or " +
+		"restored from a backup: begin again with START or NOW")
+	// ErrLost: the op log was given up where it was to be read on.
+	ErrLost         = errors.New("this follower is more than follow-backlog behind")
+	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
+	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
+	ErrCannotFollow = errors.New("changes can be followed neither in a cluster nor in a region yet")
+)
+
+const (
+	maxFollowers    = 64
+	maxFollowerName = 64
+)
+
+// FollowStart says where a follower without a cursor begins.
+type FollowStart uint8
+
+// Where a follower can begin.
+const (
+	FollowCursor FollowStart = iota
+	FollowOldest             // with the oldest change that the log has
+	FollowNow                // behind all that is committed
+)
+
+// FollowRequest is what a follower asks.
+type FollowRequest struct {
+	Group  string
+	Start  FollowStart
+	Cursor string // of the answer before, with FollowCursor
+	Count  int    // changes; the rest of the last record may exceed it
+	// Wants says whether the follower is to be told of a key, which it borrows.
+	Wants func(key []byte) bool
+	// Tell is called for each change, in the order of the log.
+	Tell func(*Followed)
+}
+
+// FollowAnswer says how far FollowChanges has read.
+type FollowAnswer struct {
+	Cursor string
+	More   bool     // it was too much for one answer
+	Behind []Behind // else one of these must be passed before there is more
+}
+
+// followers are by their groups' names. Safe for concurrent use.
+type followers struct {
+	mu sync.Mutex
+	of map[string]*follower
+}
+
+// follower reads the op log for a group.
+type follower struct {
+	hold *oplog.Hold
+
+	reading sync.Mutex     // of what follows
+	cursor  string         // that was told last
+	at      oplog.Bookmark // where it goes on
+}
+
+// openFollowers keeps the log for the groups that there were before.
+func (s *Store) openFollowers() {
+	names, err := s.db.Followers()
+	if err != nil {
+		s.log.Warn("cannot read who follows the op log, so it may not be kept for them", "error", err)
+	}
+	for _, name := range names {
+		if checkFollower(name) == nil && len(s.followers.of) < maxFollowers {
+			s.holdForFollower(name)
+		}
+	}
+}
+
+// holdForFollower begins to keep the log for a group. The followers are locked, or nobody uses them yet.
+func (s *Store) holdForFollower(name string) *follower {
+	if s.followers.of == nil {
+		s.followers.of = make(map[string]*follower)
+	}
+	f := &follower{hold: s.db.Log().HoldNewest("follower "+name, uint64(s.opts.FollowBacklog))}
+	s.followers.of[name] = f
+	return f
+}
+
+// follower returns the reader of a group, which may be new.
+func (s *Store) follower(name string) (*follower, error) {
+	if err := checkFollower(name); err != nil {
+		return nil, err
+	}
+	s.followers.mu.Lock()
+	defer s.followers.mu.Unlock()
+	f := s.followers.of[name]
+	switch {
+	case f != nil && !f.hold.Lost():
+		return f, nil
+	case f == nil && len(s.followers.of) >= maxFollowers:
+		return nil, ErrFollowers
+	}
+	f = s.holdForFollower(name)
+	return f, s.saveFollowers()
+}
+
+// dropFollowers forgets groups for which the log is not kept any more, as they are too far behind.
+func (s *Store) dropFollowers() {
+	s.followers.mu.Lock()
+	defer s.followers.mu.Unlock()
+	had := len(s.followers.of)
+	maps.DeleteFunc(s.followers.of, func(name string, f *follower) bool {
+		if f.hold.Lost() {
+			s.log.Warn("a follower is more than follow-backlog behind: the op log is not kept for it any more",
+				"group", name)
+		}
+		return f.hold.Lost()
+	})
+	if len(s.followers.of) == had {
+		return
+	}
+	if err := s.saveFollowers(); err != nil {
+		s.log.Warn("cannot forget a follower", "error", err)
+	}
+}
+
+// saveFollowers is called with the followers locked.
+func (s *Store) saveFollowers() error {
+	return s.db.SetFollowers(slices.Sorted(maps.Keys(s.followers.of)))
+}
+
+func checkFollower(name string) error {
+	const others = "._:-"
+	for _, c := range []byte(name) {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && bytes.IndexByte([]byte(others), c) < 0 {
+			return ErrFollowerName
+		}
+	}
+	if name == "" || len(name) > maxFollowerName {
+		return ErrFollowerName
+	}
+	return nil
+}
+
+// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It does not wait for any.
+// Errors: of this file, or of the op log. Safe for concurrent use.
+func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
+	if s.replica != nil || s.member.Load() {
+		return a, ErrCannotFollow
+	}
+	r := &following{s: s, q: q, at: make([]followedTo, len(s.partitions)), left: max(q.Count, 1)}
+	if err := r.begin(); err != nil {
+		return a, err
+	}
+	f, err := s.follower(q.Group)
+	if err != nil {
+		return a, err
+	}
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	at := f.at
+	if q.Start != FollowCursor || q.Cursor != f.cursor {
+		at = s.db.Log().BookmarkAt(r.from())
+	}
+	at, err = r.read(at)
+	if errors.Is(err, oplog.ErrBookmark) && !r.told {
+		at, err = r.read(s.db.Log().BookmarkAt(r.from()))
+	}
+	if err = r.judge(err); err != nil {
+		return a, err
+	}
+	a = FollowAnswer{Cursor: r.cursor(), More: r.more}
+	f.cursor, f.at = a.Cursor, at
+	f.hold.ReadTo(at)
+	switch {
+	case r.stuck != nil:
+		a.Behind = []Behind{*r.stuck}
+	case !r.more:
+		for p := range r.at {
+			a.Behind = append(a.Behind, Behind{uint16(p), r.at[p].seq})
+		}
+	}
+	return a, nil
+}
+
+// following is one reading for a follower.
+type following struct {
+	s     *Store
+	q     *FollowRequest
+	at    []followedTo
+	left  int     // changes to be told
+	told  bool    // some were
+	more  bool    // it ended as there was too much
+	stuck *Behind // it ended as this is not committed
+
+	reader sectionReader // of the section at hand
+	entry  entry         // of it
+	change Followed
+}
+
+// followedTo is how far a partition was read.
+type followedTo struct {
+	seq       uint64
+	print     uint32 // of the section that ends there; 0: unknown
+	open      bool   // it begins with the first section that the log has
+	committed uint64
+	catalog   *catalog
+}
+
+// begin finds out where the reading begins, and how far it may go.
+func (r *following) begin() error {
+	if r.q.Start == FollowCursor {
+		if err := r.parse(r.q.Cursor); err != nil {
+			return err
+		}
+	}
+	for i, p := range r.s.partitions {
+		at := &r.at[i]
+		at.committed = p.committed.upTo()
+		p.lock()
+		last := p.seq
+		at.catalog = p.catalog
+		p.mu.Unlock()
+		switch r.q.Start {
+		case FollowOldest:
+			at.open = true
+		case FollowNow:
+			at.seq = at.committed
+		}
+		if at.seq > last {
+			return ErrOtherLog
+		}
+		at.committed = max(at.committed, at.seq) // nobody may have noted yet what is durable
+	}
+	return nil
+}
+
+// from is what the log must be read from so that the cursor can be compared with it.
+func (r *following) from() map[uint16]uint64 {
+	from := make(map[uint16]uint64, len(r.at))
+	for p := range r.at {
+		from[uint16(p)] = max(r.at[p].seq, 1)
+	}
+	return from
+}
+
+// read tells what follows a bookmark, and returns one behind that.
+func (r *following) read(at oplog.Bookmark) (oplog.Bookmark, error) {
+	at, err := r.s.db.Log().Follow(at, r.record)
+	if err == nil {
+		for p := range r.at {
+			at := &r.at[p]
+			switch {
+			case at.open:
+				at.seq, at.open = at.committed, false
+			case at.seq < at.committed:
+				return oplog.Bookmark{}, r.lost(uint16(p), at.committed)
+			}
+		}
+	}
+	return at, err
+}
+
+// judge returns what an error of read is to the follower. What was told before it counts.
+func (r *following) judge(err error) error {
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case r.told && (errors.Is(err, oplog.ErrBookmark) || errors.Is(err, ErrLost)):
+		r.more = true
+		return nil
+	}
+	return err
+}
+
+// lost is the error of a gap behind what was read of a partition, up to a sequence.
+func (r *following) lost(p uint16, to uint64) error {
+	return fmt.Errorf("%w, and has lost what partition %d did from %d to %d, perhaps more: begin again with START "+
+		"or NOW", ErrLost, p, r.at[p].seq+1, to)
+}
+
+// record tells of a record of the log, if all of it is committed.
+func (r *following) record(record []byte) error {
+	if r.left <= 0 {
+		r.more = true
+		return errEnough
+	}
+	err := oplog.Sections(record, func(p uint16, seq uint64, _ []byte) error {
+		if seq > r.at[p].committed {
+			r.stuck = &Behind{p, seq - 1}
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return oplog.Sections(record, r.section)
+}
+
+// section tells of a section that begins with a sequence, unless it was read before.
+func (r *following) section(p uint16, seq uint64, content []byte) error {
+	at := &r.at[p]
+	if at.open {
+		at.seq, at.open = seq-1, false
+	}
+	switch {
+	case seq <= at.seq && seq+uint64(len(content)) < at.seq: // it has fewer entries than bytes
+		return nil
+	case seq <= at.seq:
+		end, err := sectionEnd(seq, content)
+		print := uint32(fingerprint(content))
+		switch {
+		case err != nil || end < at.seq:
+			return err
+		case end > at.seq || at.print != 0 && at.print != print:
+			return ErrOtherLog
+		}
+		at.print = print
+		return nil
+	case seq > at.seq+1:
+		return r.lost(p, seq-1)
+	}
+	rd, err := newSectionReader(content)
+	if err != nil {
+		return err
+	}
+	r.reader = rd
+	for seq--; r.reader.next(&r.entry); {
+		seq = r.entry.endsAt(seq + 1)
+		r.tell(p, seq)
+	}
+	at.seq, at.print = seq, uint32(fingerprint(content))
+	return r.reader.err()
+}
+
+// tell tells what the entry at hand did to a counter, if it did anything.
+func (r *following) tell(p uint16, seq uint64) {
+	e := &r.entry
+	row := e.kind.row()
+	if row.follow == nil || row.key != noKey && !r.q.Wants(e.key) {
+		return
+	}
+	r.change = Followed{Partition: p, Seq: seq, Key: e.key, Wall: r.reader.at.wall}
+	if !row.follow(e, &r.change) {
+		return
+	}
+	if c := r.at[p].catalog; c.scaled && row.key != noKey {
+		r.change.Scale = c.find(e.key).Scale
+	}
+	r.q.Tell(&r.change)
+	r.told = true
+	r.left--
+}
+
+const followVersion = 1
+
+// history names the log for cursors: it is the same in no other directory but a plain copy.
+func (s *Store) history() uint64 {
+	m := s.db.Meta()
+	return xxhash.Sum64(binary.LittleEndian.AppendUint64(m.ID[:], m.Incarnation))
+}
+
+// cursor encodes how far was read, in URL-safe Base64 of: version, history, number of partitions, and for each
+// the last sequence and its section's fingerprint, all as varints; and a checksum of all that, 4 bytes.
+func (r *following) cursor() string {
+	b := binary.AppendUvarint([]byte{followVersion}, r.s.history())
+	b = binary.AppendUvarint(b, uint64(len(r.at)))
+	for i := range r.at {
+		b = binary.AppendUvarint(b, r.at[i].seq)
+		b = binary.AppendUvarint(b, uint64(r.at[i].print))
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(xxhash.Sum64(b)))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parse is the inverse of cursor.
+func (r *following) parse(cursor string) error {
+	const number = binary.MaxVarintLen64
+	if len(cursor) > base64.RawURLEncoding.EncodedLen(1+2*number+2*number*len(r.at)+4) {
+		return ErrCursor
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) < 1+4 {
+		return ErrCursor
+	}
+	sum, b := binary.LittleEndian.Uint32(b[len(b)-4:]), b[:len(b)-4]
+	if sum != uint32(xxhash.Sum64(b)) || b[0] != followVersion {
+		return ErrCursor
+	}
+	rd := reader{coding.Reader{Rest: b[1:]}}
+	if rd.Uvarint() != r.s.history() || rd.Uvarint() != uint64(len(r.at)) {
+		return ErrOtherLog
+	}
+	for i := range r.at {
+		r.at[i].seq, r.at[i].print = rd.Uvarint(), rd.Uint32()
+	}
+	if rd.End(); rd.err() != nil {
+		return ErrCursor
+	}
+	return nil
+}

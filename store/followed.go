@@ -1,0 +1,81 @@
+package store
+
+import "github.com/fbfkv/fbfkv/store/seen"
+
+// What entries say to those who follow the counters (followchanges.go).
+
+// FollowedKind says what happened to a counter.
+type FollowedKind uint8
+
+// What can happen to a counter.
+const (
+	FollowedAdd     FollowedKind = iota // Delta was added
+	FollowedSet                         // it got Value
+	FollowedDrained                     // it was read and deleted: Delta is the negative of what it had
+	FollowedDeleted
+	FollowedExpired
+	FollowedFlushed // all keys of the partition were deleted; Key is nil
+)
+
+var followedNames = [...]string{"add", "set", "drained", "deleted", "expired", "flushed"}
+
+func (k FollowedKind) String() string { return followedNames[k] }
+
+// Ends reports whether the counter does not exist afterwards.
+func (k FollowedKind) Ends() bool { return k >= FollowedDrained }
+
+// HasDelta reports whether it is known by how much the counter has changed.
+func (k FollowedKind) HasDelta() bool { return k == FollowedAdd || k == FollowedDrained }
+
+// Followed is a change of a counter. It borrows its bytes.
+type Followed struct {
+	Partition uint16
+	Seq       uint64 // of its entry
+	Kind      FollowedKind
+	Key       []byte
+	ID        []byte // nil: the operation had no opid
+	Delta     int64  // what was added, in steps of Scale, as is Value
+	Value     int64  // the counter afterwards
+	Scale     uint8
+	Wall      int64 // when, unix ms
+}
+
+// followApply is about what was added, which may be less than the operation asked for.
+func (e *entry) followApply(f *Followed) bool {
+	f.ID, f.Delta, f.Value = e.id, e.delta-e.clip, e.value
+	return true
+}
+
+func (e *entry) followIncr(f *Followed) bool {
+	f.Delta, f.Value = e.delta-e.clip, e.value
+	return true
+}
+
+func (e *entry) followSet(f *Followed) bool {
+	f.Kind, f.Value = FollowedSet, e.value
+	return true
+}
+
+func (e *entry) followDelete(f *Followed) bool {
+	if f.Kind = FollowedDeleted; e.flags&flagExpired != 0 {
+		f.Kind = FollowedExpired
+	}
+	return e.flags&flagWasObject == 0
+}
+
+func (e *entry) followHoldEnd(f *Followed) bool {
+	if e.isSettled() {
+		f.ID, f.Delta, f.Value = e.id, e.end.Settled, e.end.Result
+	}
+	return e.isSettled()
+}
+
+func (e *entry) followDrain(f *Followed) bool {
+	f.Kind, f.ID, f.Delta = FollowedDrained, e.id, -e.value
+	return e.drain == seen.DrainSome
+}
+
+func (e *entry) followFlush(f *Followed) bool {
+	f.Kind = FollowedFlushed
+	return true
+}
