@@ -85,6 +85,7 @@ var storeErrors = []struct {
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 	{store.ErrBound, "BOUND "},
 	{store.ErrNoHold, "NOHOLD "},
+	{store.ErrLost, "LOST "},
 	{store.ErrEnded, "ENDED "},
 	{store.ErrHoldExpired, "EXPIRED "},
 	{store.ErrStale, "STALE "},

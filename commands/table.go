@@ -43,6 +43,7 @@ var Commands = newTable(slices.Concat([][]Command{
 	clusterCommands,
 	regionCommands,
 	regionPullCommands,
+	followCommands,
 	refusedCommands,
 })...)
 

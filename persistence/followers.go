@@ -11,7 +11,7 @@ import (
 // maxFollowers bounds the file of the followers' names, bytes.
 const maxFollowers = 64 << 10
 
-// Followers returns the names that SetFollowers has kept. None of them is to be believed.
+// Followers returns the names that SetFollowers has kept. The caller checks them.
 func (db *DB) Followers() ([]string, error) {
 	b, err := disk.ReadFile(db.fs, db.path(FollowersName), maxFollowers)
 	if errors.Is(err, fs.ErrNotExist) {

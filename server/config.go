@@ -57,6 +57,7 @@ type Config struct {
 	HotCounters      int
 	CacheMemory      int64
 	MinFreeDisk      int64
+	FollowBacklog    int64
 	AcceptForgetting bool
 
 	// Sketches.
@@ -332,6 +333,7 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		MinFreeDisk:           orNone(c.MinFreeDisk),
 		Beside:                c.beside(),
 		AcceptForgottenWindow: c.AcceptForgetting,
+		FollowBacklog:         c.FollowBacklog,
 		RegionBacklog:         c.Region.Backlog,
 		RegionAsk:             c.Cluster.NodeTimeout,
 		RegionRetention:       c.Region.Retention,

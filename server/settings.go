@@ -142,6 +142,11 @@ var storageSettings = []Setting{
 			"in any case.",
 		kind: memory(func(c *Config) *int64 { return &c.MinFreeDisk }, 0, 1<<50),
 	}, {
+		Name: "follow-backlog", Group: GroupStorage, Default: "1gb",
+		Doc: "How much of the op log is kept on disk for those who follow the counters (CFOLLOW, `fbfkv follow`), " +
+			"once there are any. A follower further behind must begin again, and is told which changes it lost.",
+		kind: memory(func(c *Config) *int64 { return &c.FollowBacklog }, 1<<20, 1<<50),
+	}, {
 		Name: "partitions", Group: GroupStorage, Default: "16",
 		Doc: "The number of partitions of a new data directory, a power of two; an existing directory " +
 			"keeps its number. A few per core are right.",

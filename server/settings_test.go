@@ -40,7 +40,7 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 	other := map[string]string{
 		"dir": "x", "backup-dir": "b", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb",
 		"maxmemory-clients": "3mb", "hot-counters": "2000",
-		"cache-memory": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
+		"cache-memory": "2mb", "min-free-disk": "7", "follow-backlog": "7mb", "partitions": "8", "accept-forgotten-window": "yes",
 		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7",
 		"timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb",
 		"client-query-buffer-limit": "2mb",

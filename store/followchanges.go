@@ -27,7 +27,7 @@ var (
 	// ErrOtherLog: the cursor goes on in another log than this one.
 	ErrOtherLog = errors.New("the cursor is of another history than this server's, which may be a copy or " +
 		"restored from a backup: begin again with START or NOW")
-	// ErrLost: the op log was given up where it was to be read on.
+	// ErrLost: the op log does not have the next changes any more.
 	ErrLost         = errors.New("this follower is more than follow-backlog behind")
 	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
 	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
@@ -54,11 +54,11 @@ type FollowRequest struct {
 	Group  string
 	Start  FollowStart
 	Cursor string // of the answer before, with FollowCursor
-	Count  int    // changes; the rest of the last record may exceed it
-	// Wants says whether the follower is to be told of a key, which it borrows.
+	// Wants reports whether the follower follows a key, which it borrows.
 	Wants func(key []byte) bool
-	// Tell is called for each change, in the order of the log.
-	Tell func(*Followed)
+	// Tell is called for each change, in the order of the log. Once it has said that it has enough, the
+	// rest of the record at hand follows, and no more.
+	Tell func(*Followed) (enough bool)
 }
 
 // FollowAnswer says how far FollowChanges has read.
@@ -78,7 +78,7 @@ type followers struct {
 type follower struct {
 	hold *oplog.Hold
 
-	reading sync.Mutex     // of what follows
+	reading sync.Mutex     // guards the fields below
 	cursor  string         // that was told last
 	at      oplog.Bookmark // where it goes on
 }
@@ -131,8 +131,8 @@ func (s *Store) dropFollowers() {
 	had := len(s.followers.of)
 	maps.DeleteFunc(s.followers.of, func(name string, f *follower) bool {
 		if f.hold.Lost() {
-			s.log.Warn("a follower is more than follow-backlog behind: the op log is not kept for it any more",
-				"group", name)
+			s.log.Warn("the op log is not kept for a follower any more, which is more than follow-backlog behind, or "+
+				"the disk is nearly full", "group", name)
 		}
 		return f.hold.Lost()
 	})
@@ -141,6 +141,24 @@ func (s *Store) dropFollowers() {
 	}
 	if err := s.saveFollowers(); err != nil {
 		s.log.Warn("cannot forget a follower", "error", err)
+	}
+}
+
+// releaseFollowed gives up all of the log that is kept for followers alone, as the disk is nearly full.
+func (s *Store) releaseFollowed() {
+	s.followers.mu.Lock()
+	defer s.followers.mu.Unlock()
+	released := false
+	for _, f := range s.followers.of {
+		if f.hold.Kept() > 0 {
+			f.hold.Release()
+			released = true
+		}
+	}
+	if released {
+		if err := s.db.Log().Trim(0, 0); err != nil {
+			s.log.Warn("cannot give up what is kept for followers", "error", err)
+		}
 	}
 }
 
@@ -168,7 +186,7 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	if s.replica != nil || s.member.Load() {
 		return a, ErrCannotFollow
 	}
-	r := &following{s: s, q: q, at: make([]followedTo, len(s.partitions)), left: max(q.Count, 1)}
+	r := &following{s: s, q: q, at: make([]followedTo, len(s.partitions))}
 	if err := r.begin(); err != nil {
 		return a, err
 	}
@@ -205,13 +223,13 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 
 // following is one reading for a follower.
 type following struct {
-	s     *Store
-	q     *FollowRequest
-	at    []followedTo
-	left  int     // changes to be told
-	told  bool    // some were
-	more  bool    // it ended as there was too much
-	stuck *Behind // it ended as this is not committed
+	s      *Store
+	q      *FollowRequest
+	at     []followedTo
+	told   bool    // something was
+	enough bool    // … and that is enough
+	more   bool    // there is more than was told
+	stuck  *Behind // it ended as this is not committed
 
 	reader sectionReader // of the section at hand
 	entry  entry         // of it
@@ -281,7 +299,7 @@ func (r *following) read(at oplog.Bookmark) (oplog.Bookmark, error) {
 	return at, err
 }
 
-// judge returns what an error of read is to the follower. What was told before it counts.
+// judge returns the follower's error for one of read. Changes told before it count.
 func (r *following) judge(err error) error {
 	switch {
 	case errors.Is(err, errEnough):
@@ -293,7 +311,7 @@ func (r *following) judge(err error) error {
 	return err
 }
 
-// lost is the error of a gap behind what was read of a partition, up to a sequence.
+// lost is the error of a gap in a partition, from the last sequence that was read up to another one.
 func (r *following) lost(p uint16, to uint64) error {
 	return fmt.Errorf("%w, and has lost what partition %d did from %d to %d, perhaps more: begin again with START "+
 		"or NOW", ErrLost, p, r.at[p].seq+1, to)
@@ -301,7 +319,7 @@ func (r *following) lost(p uint16, to uint64) error {
 
 // record tells of a record of the log, if all of it is committed.
 func (r *following) record(record []byte) error {
-	if r.left <= 0 {
+	if r.enough {
 		r.more = true
 		return errEnough
 	}
@@ -368,9 +386,7 @@ func (r *following) tell(p uint16, seq uint64) {
 	if c := r.at[p].catalog; c.scaled && row.key != noKey {
 		r.change.Scale = c.find(e.key).Scale
 	}
-	r.q.Tell(&r.change)
-	r.told = true
-	r.left--
+	r.told, r.enough = true, r.q.Tell(&r.change) || r.enough
 }
 
 const followVersion = 1

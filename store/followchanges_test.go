@@ -17,7 +17,8 @@ import (
 type testFollower struct {
 	s      *Store
 	cursor string
-	count  int
+	count  int // of changes that are enough
+	asked  int // … told since it has asked
 	values map[string]int64
 	lines  []string
 	last   map[uint16]uint64
@@ -29,7 +30,8 @@ func newTestFollower(s *Store) *testFollower {
 
 // ask asks once.
 func (f *testFollower) ask(start FollowStart) (FollowAnswer, error) {
-	a, err := f.s.FollowChanges(&FollowRequest{Group: "g", Start: start, Cursor: f.cursor, Count: f.count,
+	f.asked = 0
+	a, err := f.s.FollowChanges(&FollowRequest{Group: "g", Start: start, Cursor: f.cursor,
 		Wants: func(key []byte) bool { return !bytes.HasPrefix(key, []byte("other:")) }, Tell: f.tell})
 	if err == nil {
 		f.cursor = a.Cursor
@@ -37,7 +39,7 @@ func (f *testFollower) ask(start FollowStart) (FollowAnswer, error) {
 	return a, err
 }
 
-func (f *testFollower) tell(c *Followed) {
+func (f *testFollower) tell(c *Followed) (enough bool) {
 	if c.Seq <= f.last[c.Partition] {
 		f.lines = append(f.lines, fmt.Sprintf("%d of partition %d again", c.Seq, c.Partition))
 	}
@@ -58,6 +60,8 @@ func (f *testFollower) tell(c *Followed) {
 		line += fmt.Sprintf(" by %s", AppendDecimal(nil, c.Delta, c.Scale))
 	}
 	f.lines = append(f.lines, line)
+	f.asked++
+	return f.asked >= f.count
 }
 
 // catchUp asks until there is nothing more.

@@ -2,16 +2,16 @@ package store
 
 import "github.com/fbfkv/fbfkv/store/seen"
 
-// What entries say to those who follow the counters (followchanges.go).
+// Entries, as followers of the counters see them (followchanges.go).
 
 // FollowedKind says what happened to a counter.
 type FollowedKind uint8
 
-// What can happen to a counter.
+// The changes of a counter.
 const (
 	FollowedAdd     FollowedKind = iota // Delta was added
 	FollowedSet                         // it got Value
-	FollowedDrained                     // it was read and deleted: Delta is the negative of what it had
+	FollowedDrained                     // it was read and deleted: Delta is its value, negated
 	FollowedDeleted
 	FollowedExpired
 	FollowedFlushed // all keys of the partition were deleted; Key is nil

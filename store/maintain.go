@@ -92,8 +92,13 @@ func (s *Store) checkDisk() {
 	}
 	full := errors.Is(s.db.CheckSpace(), persistence.ErrNoSpace)
 	free, err := s.db.DiskFree()
+	short := full
 	if err == nil && s.opts.MinFreeDisk > 0 { // not every file system can tell
 		full = full || free < uint64(s.opts.MinFreeDisk)
+		short = full || free/2 < uint64(s.opts.MinFreeDisk)
+	}
+	if short {
+		s.releaseFollowed()
 	}
 	if s.diskFull.Swap(full) != full {
 		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused",

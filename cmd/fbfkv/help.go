@@ -31,6 +31,7 @@ Usage:
   fbfkv verify BACKUP                   test whether a backup can be restored
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export [HOST:PORT]              write a server's counters to stdout
+  fbfkv follow [HOST:PORT]              write changes of counters to stdout
   fbfkv stream train --cms KEY          feed stdin to a filter or sketch
   fbfkv top [HOST:PORT]                 watch a server in a terminal
   fbfkv healthcheck                     ask a running server whether it is ready

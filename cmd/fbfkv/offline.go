@@ -8,6 +8,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/backup"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/check"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/follow"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/healthcheck"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/region"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/restore"
@@ -20,7 +21,7 @@ import (
 func addOffline(root *cobra.Command) {
 	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), restore.NewVerify(),
 		transfer.NewImport(), transfer.NewExport(),
-		stream.New(), healthcheck.New(), top.New(), cluster.New(), region.New()} {
+		stream.New(), follow.New(), healthcheck.New(), top.New(), cluster.New(), region.New()} {
 		sub.DisableFlagsInUseLine = true // the line names them
 		sub.Args = orUsage(sub.Args)
 		root.AddCommand(sub)

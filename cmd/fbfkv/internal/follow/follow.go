@@ -1,0 +1,205 @@
+// Package follow is the command `fbfkv follow`: it writes the changes of counters of a running server, as they
+// are committed, to standard output.
+package follow
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+)
+
+const help = `Writes each committed change of a counter to standard output, in order within each partition, and goes on until
+it is stopped. A change has partition, sequence and index, which ascend within a partition; what happened:
+add, set, drained, deleted, expired or flushed (all keys of the partition); key, opid, delta, the value
+afterwards, and the time in Unix milliseconds.
+
+  ndjson   an object per line. A key or opid that is not UTF-8 becomes "key_base64" or "opid_base64"
+  csv      the first line names the columns, unless it goes on from a cursor
+  sql      statements for SQLite and PostgreSQL: each batch is one transaction, with the counters in
+           counters(key, value) and the position in the one row of fbfkv_follow(cursor)
+
+--from says where to begin: start, the oldest change that the server's log has; now; or a cursor. With
+--cursor-file the cursor is kept there, behind what was written, and an existing file wins over --from. The log is
+kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1.
+It does not work with clusters and regions yet. Set the password in the environment variable
+` + connect.PasswordVariable + `: there, other users cannot see it.`
+
+const (
+	count   = 10_000
+	block   = 5 * time.Second
+	timeout = block + 30*time.Second // for a reply
+	again   = 200 * time.Millisecond
+	// maxCursor is more than a cursor has, bytes.
+	maxCursor = 64 << 10
+)
+
+// run is one run of the command.
+type run struct {
+	group, prefix, from, format, file string
+
+	client *connect.Client
+	out    *bufio.Writer
+	stderr io.Writer
+	write  writer
+}
+
+// New returns the command.
+func New() *cobra.Command {
+	var (
+		r     run
+		login connect.Flags
+	)
+	cmd := &cobra.Command{
+		Use: "follow [HOST:PORT] [--prefix P] [--from start|now|CURSOR] [--format ndjson|csv|sql] " +
+			"[--cursor-file F] [--group NAME] " + connect.Usage,
+		Short: "write the changes of counters to standard output", Long: help, Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			r.out, r.stderr = bufio.NewWriterSize(cmd.OutOrStdout(), 256<<10), cmd.ErrOrStderr()
+			if err := r.prepare(); err != nil {
+				return err
+			}
+			addr, _ := connect.Server(args, 0)
+			if r.client, err = login.Client(addr, timeout); err != nil {
+				return err
+			}
+			defer r.client.Close()
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return r.follow(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.prefix, "prefix", "", "only counters whose keys begin with this")
+	f.StringVar(&r.from, "from", "now", "where to begin: start, now or a cursor")
+	f.StringVar(&r.format, "format", "ndjson", "what to write: ndjson, csv or sql")
+	f.StringVar(&r.file, "cursor-file", "", "the file in which the cursor is kept")
+	f.StringVar(&r.group, "group", "follow", "the name for which the server keeps its log")
+	login.Add(f)
+	return cmd
+}
+
+// prepare checks the flags, and finds out where to begin.
+func (r *run) prepare() error {
+	make, ok := formats[r.format]
+	switch {
+	case !ok:
+		return fmt.Errorf("--format is ndjson, csv or sql, not %q", r.format)
+	case r.from == "":
+		return errors.New("--from is start, now or a cursor, and not empty")
+	case r.file != "" && r.format == "sql":
+		return errors.New("--cursor-file could run ahead of the database: begin with " +
+			"--from \"$(…)\" from the table fbfkv_follow")
+	}
+	if r.file != "" {
+		f, err := os.Open(r.file)
+		if err == nil {
+			var b []byte
+			b, err = io.ReadAll(io.LimitReader(f, maxCursor))
+			f.Close()
+			if r.from = strings.TrimSpace(string(b)); err == nil && r.from == "" {
+				err = fmt.Errorf("%s has no cursor: delete it, and choose with --from where to begin", r.file)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	r.write = make(r.out, r.from == "now" || r.from == "start")
+	return nil
+}
+
+// follow writes changes until it is stopped.
+func (r *run) follow(ctx context.Context) error {
+	failed := false
+	for ctx.Err() == nil {
+		cursor, changes, err := r.ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failed = false
+		case connect.IsReply(err) && !connect.IsTransient(err):
+			if why := connect.Explain(r.client.Addr(), "CFOLLOW", err); why != nil {
+				err = why
+			}
+			return err
+		default:
+			if !failed {
+				fmt.Fprintf(r.stderr, "waiting for the server: %v\n", err)
+			}
+			failed = true
+			select {
+			case <-ctx.Done():
+			case <-time.After(again):
+			}
+			continue
+		}
+		if cursor == r.from {
+			continue
+		}
+		if err = r.write(cursor, changes); err == nil {
+			err = r.out.Flush()
+		}
+		if err == nil && r.file != "" {
+			err = r.save(cursor)
+		}
+		if err != nil {
+			return err
+		}
+		r.from = cursor
+	}
+	return nil
+}
+
+// ask asks for what follows.
+func (r *run) ask(ctx context.Context) (cursor string, changes []change, err error) {
+	reply, err := r.client.Do(ctx, "CFOLLOW", r.group, r.from, "COUNT", count, "BLOCK", block.Milliseconds(),
+		"PREFIX", r.prefix).List()
+	if err != nil {
+		return "", nil, err
+	}
+	if len(reply) != 2 {
+		return "", nil, errors.New("the server's reply has no cursor")
+	}
+	if cursor, err = reply[0].Text(); err != nil {
+		return "", nil, err
+	}
+	list, err := reply[1].List()
+	changes = make([]change, len(list))
+	for i := 0; i < len(list) && err == nil; i++ {
+		changes[i], err = read(list[i])
+	}
+	return cursor, changes, err
+}
+
+// save replaces the cursor's file.
+func (r *run) save(cursor string) error {
+	f, err := os.CreateTemp(filepath.Dir(r.file), filepath.Base(r.file)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(cursor + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), r.file)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}

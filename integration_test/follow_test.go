@@ -1,0 +1,241 @@
+package integration
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sqlite asks a database.
+func sqlite(t *testing.T, db, query string) string {
+	t.Helper()
+	out, err := exec.Command("sqlite3", "-cmd", ".timeout 10000", db, query).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", query, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// sink is `fbfkv follow` and the database that it is piped into.
+type sink struct {
+	follow, db *exec.Cmd
+}
+
+// followInto starts a follower whose output a database takes.
+func followInto(t *testing.T, s *server, db, from string) *sink {
+	t.Helper()
+	p := &sink{follow: exec.Command(program, "follow", s.address(), "--format", "sql", "--from", from),
+		db: exec.Command("sqlite3", "-bail", "-cmd", ".timeout 10000", db)}
+	p.db.Stderr, p.follow.Stderr = os.Stderr, os.Stderr
+	pipe, err := p.follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.db.Stdin = pipe
+	for _, cmd := range []*exec.Cmd{p.follow, p.db} {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// end ends both, which may have been killed.
+func (p *sink) end() {
+	p.follow.Process.Kill()
+	p.follow.Wait() // and its output, which ends the other one's input
+	p.db.Wait()
+}
+
+// position is where a follower goes on that writes to a database.
+func position(t *testing.T, db string) string {
+	t.Helper()
+	if sqlite(t, db, "SELECT name FROM sqlite_schema WHERE name = 'fbfkv_follow'") == "" {
+		return "start"
+	}
+	return cmp.Or(sqlite(t, db, "SELECT cursor FROM fbfkv_follow"), "start")
+}
+
+// TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as far as
+// the server.
+func TestFollowIntoSQLite(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
+	ctx := context.Background()
+	s := startServer(t)
+	db := filepath.Join(t.TempDir(), "sink.db")
+	c := s.client()
+	odd := []string{"it's", "a\n.quit\n", "\\q", "ä;--", "\"k\""}
+	opid := 0
+	count := func(n int) {
+		t.Helper()
+		pipe := c.Pipeline()
+		for range n {
+			opid++
+			pipe.Do(ctx, "CINCRBY", fmt.Sprint("k", opid%97), opid, 1)
+		}
+		pipe.Do(ctx, "CINCRBY", odd[opid%len(odd)], opid, 1)
+		pipe.Del(ctx, fmt.Sprint("k", opid%89))
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 9 {
+		from := position(t, db)
+		p := followInto(t, s, db, from)
+		for end := time.Now().Add(patience); position(t, db) == from && time.Now().Before(end); {
+			count(100)
+		}
+		switch round % 3 {
+		case 0:
+			p.follow.Process.Kill()
+		case 1:
+			p.db.Process.Kill()
+		default:
+			s.crash()
+		}
+		count(100)
+		if p.end(); round == 4 {
+			c.FlushAll(ctx)
+		}
+	}
+	p := followInto(t, s, db, position(t, db))
+	defer p.end()
+	want, _ := counters(t, c)
+	got := map[string]int64{}
+	for end := time.Now().Add(patience); !maps.Equal(got, want) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		var rows []struct {
+			K string
+			V int64
+		}
+		if out := sqlite(t, db, "SELECT json_group_array(json_object('K', key, 'V', value)) FROM counters"); out != "" {
+			if err := json.Unmarshal([]byte(out), &rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got = map[string]int64{}
+		for _, r := range rows {
+			got[r.K] = r.V
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the database has %v, want %v", got, want)
+	}
+}
+
+// TestFollowLines: lines that come again after a kill can be told by partition and sequence, and none is
+// missing. A cursor file wins over --from.
+func TestFollowLines(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := startServer(t)
+	c := s.client()
+	file := filepath.Join(t.TempDir(), "cursor")
+	sums, seen := map[string]int64{}, map[string]bool{}
+	const ops, rounds = 5000, 4
+	for round := range rounds {
+		cmd := exec.Command(program, "follow", s.address(), "--from", "start", "--cursor-file", file, "--prefix", "k")
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		batch := c.Pipeline()
+		for i := range ops {
+			batch.Do(ctx, "CINCRBY", fmt.Sprint("k", i%50), fmt.Sprint(round, i), i)
+		}
+		batch.Do(ctx, "CINCRBY", "other", round, 1)
+		if _, err := batch.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		d := json.NewDecoder(pipe)
+		for enough := ops*round + ops/2 + ops/2*(round/(rounds-1)); len(seen) < enough; {
+			if err := readLine(t, d, sums, seen); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd.Process.Kill()
+		for readLine(t, d, sums, seen) == nil { // what the cursor may be behind
+		}
+		cmd.Wait()
+		if round == 1 {
+			s.crash()
+		}
+	}
+	want, _ := counters(t, c)
+	if delete(want, "other"); !maps.Equal(sums, want) {
+		t.Errorf("the lines' sums are %v, want %v", sums, want)
+	}
+	for _, bad := range [][]string{{"--format", "xml"}, {"--from", ""}, {"--format", "sql", "--cursor-file", file},
+		{"--from", "bad"}} {
+		if out, stderr, status := transfer(t, append([]string{"follow", s.address()}, bad...)...); status != 1 ||
+			out != "" || stderr == "" {
+			t.Errorf("%q: %s%s, exit status %d", bad, out, stderr, status)
+		}
+	}
+}
+
+// readLine adds up the delta of a line, unless it was there before.
+func readLine(t *testing.T, d *json.Decoder, sums map[string]int64, seen map[string]bool) error {
+	t.Helper()
+	var line struct {
+		Partition, Sequence, Delta, Value int64
+		Key, Opid, Change                 string
+	}
+	if err := d.Decode(&line); err != nil {
+		return err
+	}
+	if place := fmt.Sprint(line.Partition, line.Sequence); !seen[place] {
+		seen[place] = true
+		if sums[line.Key] += line.Delta; sums[line.Key] != line.Value {
+			t.Fatalf("%+v is out of order: the sum is %d", line, sums[line.Key])
+		}
+	}
+	return nil
+}
+
+// TestFollowCSV: the first line names the columns, and a counter that ends has no value.
+func TestFollowCSV(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := startServer(t)
+	c := s.client()
+	c.Do(ctx, "CINCRBY", "a,b", "x", 5)
+	c.Del(ctx, "a,b")
+	cmd := exec.Command(program, "follow", s.address(), "--from", "start", "--format", "csv")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for b := make([]byte, 4096); bytes.Count(got.Bytes(), []byte("\n")) < 3; {
+		n, err := pipe.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Write(b[:n])
+	}
+	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after SIGINT: %v", err)
+	}
+	lines := strings.Split(got.String(), "\n")
+	if lines[0] != "partition,sequence,index,change,key,opid,delta,value,time" ||
+		!strings.Contains(lines[1], `,0,add,"a,b",x,5,5,`) || !strings.Contains(lines[2], `,0,deleted,"a,b",,,,`) {
+		t.Errorf("the lines are %q", lines)
+	}
+}
