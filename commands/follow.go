@@ -13,8 +13,8 @@ const (
 	maxFollowCount = 1 << 16
 	maxFollowBytes = 4 << 20
 	maxFollowBlock = 60_000 // milliseconds
-	// followPace is the least time between two answers of a follower that has had all there was: so one that asks
-	// on and on is told many changes at once.
+	// followPace is the least time between two answers of a follower that has had all there was: so one
+	// that asks on and on is told many changes at once.
 	followPace = 20 * time.Millisecond
 )
 
@@ -145,7 +145,7 @@ func writeOrNull(w *resp.Writer, b []byte) {
 var followCommands = []Command{{
 	Name: "cfollow", Arity: -3, Flags: ReadOnly | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused |
 		untimed,
-	Group: groupCounter, ACL: []string{"@counter", "@keyspace", "@blocking", "@dangerous"}, Since: "0.2.0",
+	Group: groupCounter, ACL: []string{"@counter", "@keyspace", "@dangerous"}, Since: "0.2.0",
 	Complexity: "O(N), where N is the number of bytes of the log that are read", Tips: changingTip, Run: doFollow,
 	Summary: "Returns a cursor and the changes of counters behind one: START, the oldest that the log has; NOW; or " +
 		"the cursor of the reply before. If there are none it waits up to BLOCK milliseconds. A change is partition, " +

@@ -65,8 +65,8 @@ func position(t *testing.T, db string) string {
 	return cmp.Or(sqlite(t, db, "SELECT cursor FROM fbfkv_follow"), "start")
 }
 
-// TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as far as
-// the server.
+// TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as
+// far as the server.
 func TestFollowIntoSQLite(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
@@ -112,7 +112,9 @@ func TestFollowIntoSQLite(t *testing.T) {
 	defer p.end()
 	want, _ := counters(t, c)
 	got := map[string]int64{}
-	for end := time.Now().Add(patience); !maps.Equal(got, want) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(patience)
+	for !maps.Equal(got, want) && time.Now().Before(end) {
+		time.Sleep(50 * time.Millisecond)
 		var rows []struct {
 			K string
 			V int64

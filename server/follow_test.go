@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFollowCommand: CFOLLOW answers what has changed behind a cursor, waits for it without holding up others, and
-// shows no more than the client may read.
+// TestFollowCommand: CFOLLOW answers what has changed behind a cursor, waits for it without holding up
+// others, and shows no more than the client may read.
 func TestFollowCommand(t *testing.T) {
 	s := start(t)
 	c, other := s.dial(t), s.dial(t)

@@ -180,7 +180,7 @@ func checkFollower(name string) error {
 	return nil
 }
 
-// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It does not wait for any.
+// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for none.
 // Errors: of this file, or of the op log. Safe for concurrent use.
 func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	if s.replica != nil || s.member.Load() {
@@ -397,8 +397,8 @@ func (s *Store) history() uint64 {
 	return xxhash.Sum64(binary.LittleEndian.AppendUint64(m.ID[:], m.Incarnation))
 }
 
-// cursor encodes how far was read, in URL-safe Base64 of: version, history, number of partitions, and for each
-// the last sequence and its section's fingerprint, all as varints; and a checksum of all that, 4 bytes.
+// cursor encodes how far was read, in URL-safe Base64 of: version, history, number of partitions, and for
+// each the last sequence and its section's fingerprint, all as varints; and a checksum of all that, 4 bytes.
 func (r *following) cursor() string {
 	b := binary.AppendUvarint([]byte{followVersion}, r.s.history())
 	b = binary.AppendUvarint(b, uint64(len(r.at)))

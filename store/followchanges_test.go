@@ -122,8 +122,8 @@ func TestFollowedKinds(t *testing.T) {
 	}
 }
 
-// TestFollowChanges: over restarts, checkpoints and power losses, with answers of every size, and also when it goes
-// back to an older cursor, a follower is told each change once, in the order of its partition.
+// TestFollowChanges: over restarts, checkpoints and power losses, with answers of every size, and also when
+// it goes back to an older cursor, a follower is told each change once, in the order of its partition.
 func TestFollowChanges(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -165,7 +165,8 @@ func TestFollowChanges(t *testing.T) {
 				b := new(Batch) // several partitions' sections are in one record
 				for j := range 1 + rng.IntN(4) {
 					op := b.Add(CIncrBy)
-					op.Key, op.ID, op.Delta = fmt.Append(nil, "k", rng.IntN(30)), fmt.Append(nil, seed, i, j), int64(j)
+					op.Key, op.ID = fmt.Append(nil, "k", rng.IntN(30)), fmt.Append(nil, seed, i, j)
+					op.Delta = int64(j)
 				}
 				s.Execute(b)
 			}
@@ -293,7 +294,8 @@ func TestFollowRefuses(t *testing.T) {
 		t.Errorf("a copy that has gone on: %v, told %q", err, f.lines)
 	}
 	for _, group := range []string{"", "a b", "a\n", "ä", strings.Repeat("x", maxFollowerName+1)} {
-		if _, err := s.FollowChanges(&FollowRequest{Group: group, Start: FollowNow}); !errors.Is(err, ErrFollowerName) {
+		_, err := s.FollowChanges(&FollowRequest{Group: group, Start: FollowNow})
+		if !errors.Is(err, ErrFollowerName) {
 			t.Errorf("group %q: %v", group, err)
 		}
 	}

@@ -19,6 +19,7 @@ const (
 
 var followedNames = [...]string{"add", "set", "drained", "deleted", "expired", "flushed"}
 
+// String names the kind.
 func (k FollowedKind) String() string { return followedNames[k] }
 
 // Ends reports whether the counter does not exist afterwards.

@@ -96,7 +96,8 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
-	// FollowBacklog is how much of the op log is kept for those who follow the counters, bytes; default 1 GiB.
+	// FollowBacklog is how much of the op log is kept for those who follow the counters, bytes; default
+	// 1 GiB.
 	FollowBacklog int64
 	// RegionUndo is how many take-backs that can be dropped a counter remembers; any beyond that
 	// are owed. Default part.MaxUndo.

@@ -94,9 +94,9 @@ func asNDJSON(out *bufio.Writer, _ bool) writer {
 				Delta      *json.Number `json:"delta,omitempty"`
 				Value      *json.Number `json:"value,omitempty"`
 				Time       json.Number  `json:"time"`
-			}{Partition: json.Number(c.partition), Sequence: json.Number(c.sequence), Index: json.Number(c.index),
-				Change: c.what, Delta: (*json.Number)(c.delta), Value: (*json.Number)(c.value),
-				Time: json.Number(c.time)}
+			}{Partition: json.Number(c.partition), Sequence: json.Number(c.sequence),
+				Index: json.Number(c.index), Change: c.what, Delta: (*json.Number)(c.delta),
+				Value: (*json.Number)(c.value), Time: json.Number(c.time)}
 			line.Key, line.KeyBase64 = text(c.key)
 			line.Opid, line.OpidBase64 = text(c.opid)
 			if err := encoder.Encode(line); err != nil {
