@@ -164,7 +164,7 @@ func (r *run) follow(ctx context.Context) error {
 	return nil
 }
 
-// ask asks for what follows.
+// ask asks for the next changes.
 func (r *run) ask(ctx context.Context) (cursor string, changes []change, err error) {
 	reply, err := r.client.Do(ctx, "CFOLLOW", r.group, r.from, "COUNT", count, "BLOCK", block.Milliseconds(),
 		"PREFIX", r.prefix).List()

@@ -16,7 +16,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-// change is one of a counter. What there is not is nil.
+// change is a change of a counter. A field without a value is nil.
 type change struct {
 	partition, sequence, index, what string
 	key, opid, delta, value          *string
