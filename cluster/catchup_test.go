@@ -390,6 +390,7 @@ func TestServerQuestions(t *testing.T) {
 			t.Errorf("%+v is answered with %d bytes", q, len(b))
 		}
 		a.Close()
+		s.serving.Wait() // for there is room for a few only
 	}
 }
 
