@@ -1,13 +1,13 @@
 package store
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -170,7 +170,7 @@ func (s *Store) saveFollowers() error {
 func checkFollower(name string) error {
 	const others = "._:-"
 	for _, c := range []byte(name) {
-		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && bytes.IndexByte([]byte(others), c) < 0 {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {
 			return ErrFollowerName
 		}
 	}

@@ -16,9 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 const help = `Writes each committed change of a counter to standard output, in order within each partition, and goes on until
@@ -104,12 +106,9 @@ func (r *run) prepare() error {
 			"--from \"$(…)\" from the table fbfkv_follow")
 	}
 	if r.file != "" {
-		f, err := os.Open(r.file)
+		b, err := disk.ReadFile(vfs.Default, r.file, maxCursor)
 		if err == nil {
-			var b []byte
-			b, err = io.ReadAll(io.LimitReader(f, maxCursor))
-			f.Close()
-			if r.from = strings.TrimSpace(string(b)); err == nil && r.from == "" {
+			if r.from = strings.TrimSpace(string(b)); r.from == "" {
 				err = fmt.Errorf("%s has no cursor: delete it, and choose with --from where to begin", r.file)
 			}
 		}
@@ -154,7 +153,7 @@ func (r *run) follow(ctx context.Context) error {
 			err = r.out.Flush()
 		}
 		if err == nil && r.file != "" {
-			err = r.save(cursor)
+			err = disk.WriteFile(vfs.Default, filepath.Dir(r.file), filepath.Base(r.file), []byte(cursor+"\n"))
 		}
 		if err != nil {
 			return err
@@ -183,23 +182,4 @@ func (r *run) ask(ctx context.Context) (cursor string, changes []change, err err
 		changes[i], err = read(list[i])
 	}
 	return cursor, changes, err
-}
-
-// save replaces the cursor's file.
-func (r *run) save(cursor string) error {
-	f, err := os.CreateTemp(filepath.Dir(r.file), filepath.Base(r.file)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(cursor + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), r.file)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }
