@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-
-	"github.com/fbfkv/fbfkv/internal/raced"
 )
 
 // openHold opens a hold that lasts a minute.
@@ -92,24 +90,19 @@ func TestEndedHoldsTakeNoMemory(t *testing.T) {
 // TestOpenHoldsAreSmall: an open hold takes no more memory than it is charged, beside its opid, also where
 // the slots have just grown.
 func TestOpenHoldsAreSmall(t *testing.T) {
-	if raced.Slowdown > 1 {
-		t.Skip("the race detector needs memory of its own")
+	if !measuresAlone(t) {
+		return
 	}
 	for _, n := range []int{60_000, 98_400, 190_000} {
-		var before, after runtime.MemStats
 		var h holdings
-		runtime.GC()
-		runtime.GC() // what earlier tests left to finalizers
-		runtime.ReadMemStats(&before)
+		before := heapBytes()
 		for i := range n {
 			id := string(binary.BigEndian.AppendUint64(make([]byte, 8), uint64(i)))
 			o := &hold{id: id, amount: 1, expires: int64(i)}
 			h.open(hotHash([]byte(id)), []byte("counter"), o)
 		}
 		h.opened = nil // as behind a checkpoint
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		if each := (float64(after.HeapAlloc)-float64(before.HeapAlloc))/float64(n) - 16; each > holdBytes {
+		if each := float64(heapBytes()-before)/float64(n) - 16; each > holdBytes {
 			t.Errorf("%d open holds take %.1f bytes each beside their opids", n, each)
 		}
 		runtime.KeepAlive(h)

@@ -15,35 +15,44 @@ import (
 
 func memoryUsage(s *Store, key string) Op { return do(s, Op{Kind: MemoryUsage, Key: []byte(key)}) }
 
-// TestMemoryUsage compares the estimate with what the runtime says, in a process of
-// its own: what earlier tests left in this one comes and goes.
-func TestMemoryUsage(t *testing.T) {
+// measuresAlone runs a test that measures the heap in a process of its own, as what earlier tests left
+// behind comes and goes, and reports whether this is that process.
+func measuresAlone(t *testing.T) bool {
 	if raced.Slowdown > 1 {
 		t.Skip("the race detector needs memory of its own")
 	}
-	const child = "FBFKV_TEST_MEMORY_USAGE"
-	if os.Getenv(child) == "" {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryUsage$", "-test.v")
-		cmd.Env = append(os.Environ(), child+"=1")
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "--- PASS: TestMemoryUsage") {
-			t.Fatalf("%v: %s", err, out)
-		}
+	const child = "FBFKV_TEST_MEASURES_ALONE"
+	if os.Getenv(child) != "" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return false
+}
+
+// heapBytes is what lives on the heap.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC() // pools need two
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestMemoryUsage compares the estimate with what the runtime says.
+func TestMemoryUsage(t *testing.T) {
+	if !measuresAlone(t) {
 		return
 	}
 	const n = 100_000
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC() // pools need two
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	var s *Store
 	var measured []float64
 	for range 3 {
 		s = testStore(t, nil)
-		before := heap()
+		before := heapBytes()
 		var b Batch
 		for i := range n {
 			o := b.Add(Get) // only remembered as missing: no log, no record
@@ -53,7 +62,7 @@ func TestMemoryUsage(t *testing.T) {
 				b = Batch{}
 			}
 		}
-		measured = append(measured, float64(heap()-before)/n)
+		measured = append(measured, float64(heapBytes()-before)/n)
 		runtime.KeepAlive(s)
 	}
 	slices.Sort(measured)
