@@ -225,8 +225,13 @@ func replyCSeen(w *resp.Writer, r *Result) {
 			return
 		}
 		w.Array(3 + int(bit(member)))
-		writeAmount(w, r.Op.Seen.Delta, r.Op.Scale)
-		writeAmount(w, r.Op.Seen.Result, r.Op.Scale)
+		if r.Op.Seen.Is(store.Items) {
+			w.Null()
+			w.Null()
+		} else {
+			writeAmount(w, r.Op.Seen.Delta, r.Op.Scale)
+			writeAmount(w, r.Op.Seen.Result, r.Op.Scale)
+		}
 		w.Int(r.Op.Seen.UnixMs)
 		if member {
 			w.BulkString(region)
@@ -375,8 +380,8 @@ var counterCommands = []Command{
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns what the table remembers of an operation, without applying it: delta, result, " +
 			"time and, in one of several regions, which region applied it. IDMP names an operation of " +
-			"INCREX. The delta of CL.THROTTLE is a fingerprint of its numbers, and its result the time at which " +
-			"all permits are there again (unix µs); CGETDEL has the delta 0 and the value that it deleted.",
+			"INCREX. CL.THROTTLE has its quantity and the time at which all permits are there again (unix µs), " +
+			"CGETDEL the delta 0 and the value that it deleted, BF.CADD and CMS.CINCRBY null for both.",
 		Args:  []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse: parseCSeen, Reply: replyCSeen,
 	},

@@ -233,8 +233,6 @@ func (d *decimalRun) plain() (request, reply string) {
 		return request, "-ERR " + store.ErrNoFloat.Error()
 	case name == "INCRBY" && !integer && text != "0":
 		return request, errRead
-	case name == "SET" && refused == errRead:
-		return request, "-" + errNoCounter.Error()
 	case refused != "":
 		return request, refused
 	}

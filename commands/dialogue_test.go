@@ -212,7 +212,8 @@ func TestCounterErrors(t *testing.T) {
 		{"CINCRBY k a 0.1", "-ERR value is not an integer or out of range: decimals need a table with SCALE " +
 			"(CTABLE CREATE)"},
 		{`CINCRBY k a " 1"`, "-ERR value is not an integer or out of range"},
-		{"CINCRBY k a 9223372036854775808", "-ERR value is not an integer or out of range"},
+		{"CINCRBY k a 9223372036854775808", "-ERR value is not an integer or out of range: a counter holds -2^63 " +
+			"to 2^63-1, in a table with SCALE n so many steps of 10^-n"},
 		{`CINCRBY k "" 1`, "-ERR opid must be 1 to 512 bytes"},
 		{"CINCRBY k " + long + " 1", "-ERR opid must be 1 to 512 bytes"},
 		{`CSEEN k ""`, "-ERR opid must be 1 to 512 bytes"},

@@ -43,13 +43,17 @@ func parseAmount(b []byte) (n int64, points store.Points, ok bool) {
 	return parseDecimals(b)
 }
 
-// notAmount is the refusal of what parseAmount does not take. If b is a decimal in a notation that is not
-// ours, it says which is.
+// notAmount is the refusal of what parseAmount does not take. Of a number in a notation that is not ours, or
+// that no table holds, it says so.
 func notAmount(refused error, b []byte) error {
-	if _, number := parseDecimal(b); number && foreignForm.Match(b) {
-		return refusal(refused.Error() + ": decimals are written as -12.34, in a table with SCALE")
+	if _, number := parseDecimal(b); !number {
+		return refused
 	}
-	return refused
+	why := ": a counter holds -2^63 to 2^63-1, in a table with SCALE n so many steps of 10^-n"
+	if foreignForm.Match(b) {
+		why = ": decimals are written as -12.34, in a table with SCALE"
+	}
+	return refusal(strings.TrimSuffix(refused.Error(), ": "+integerReason) + why)
 }
 
 // foreignForm matches a number such as +1, 1e2, .5 or 1.

@@ -96,16 +96,21 @@ func (x *turn) cIncrBy(op *Op) error {
 	return nil
 }
 
-// duplicate answers a retry: with the original result where it is recorded,
-// otherwise with the present value.
+// duplicate answers a retry of an increment: with the original result where it is recorded, otherwise with
+// the present value.
 func (x *turn) duplicate(op *Op, r *ref) error {
+	return x.duplicateAs(op, r, seen.Increment, ErrMismatch)
+}
+
+// duplicateAs is duplicate of an operation with that use of its opid; other refuses another Delta.
+func (x *turn) duplicateAs(op *Op, r *ref, use seen.Use, other error) error {
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
-		if !r.seen.IsIncrement() || isThrottle(&r.seen) {
+		switch {
+		case !r.seen.Is(use):
 			return r.usedBy()
-		}
-		if r.seen.Delta != op.Delta {
-			return ErrMismatch
+		case r.seen.Delta != op.Delta:
+			return other
 		}
 		r.t.figures.Confirmed++
 		op.Value = r.seen.Result
@@ -124,21 +129,19 @@ func (r *ref) usedBy() error {
 		return otherUse("another command")
 	case r.seen.Hold != nil:
 		return otherUse("CHOLD")
-	case r.seen.Drain != seen.NoDrain:
+	case r.seen.IsDrain():
 		return otherUse("CGETDEL")
-	case isThrottle(&r.seen):
+	case r.seen.Use == seen.Throttle:
 		return otherUse("CL.THROTTLE")
+	case r.seen.Use == seen.Items:
+		return otherUse("a command of a sketch, such as BF.CADD")
 	}
 	return otherUse("an increment, such as CINCRBY")
 }
 
 // duplicateItems is duplicate for an operation on a sketch, whose Delta is a fingerprint.
 func (x *turn) duplicateItems(op *Op, r *ref) error {
-	err := x.duplicate(op, r)
-	if err == ErrMismatch {
-		err = ErrOtherItems
-	}
-	return err
+	return x.duplicateAs(op, r, seen.Items, ErrOtherItems)
 }
 
 // checkTime refuses an operation whose time says that its id may have been
@@ -317,7 +320,7 @@ func (x *turn) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e := &x.entry
 	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
-	e.c, e.t, e.hash, e.r, e.end, e.drain = r.c, r.t, r.hash, nil, nil, seen.NoDrain
+	e.c, e.t, e.hash, e.r, e.end, e.use = r.c, r.t, r.hash, nil, nil, seen.Increment
 	return e
 }
 

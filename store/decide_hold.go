@@ -30,7 +30,7 @@ var (
 	ErrHoldsOpen = errors.New("holds are open: settle or cancel them first, or wait until they end")
 )
 
-// endedError is a refusal that says how a hold ended.
+// endedError is a refusal that says how a hold ended, or its amount.
 type endedError struct {
 	is   error
 	text string
@@ -39,7 +39,7 @@ type endedError struct {
 // Error returns the text.
 func (e *endedError) Error() string { return e.text }
 
-// Is makes errors.Is find ErrEnded and ErrHoldExpired.
+// Is makes errors.Is find ErrEnded, ErrHoldExpired and ErrMismatch.
 func (e *endedError) Is(target error) bool { return target == e.is }
 
 // HeldInfo is what holds set aside of a counter.
@@ -117,7 +117,7 @@ func (x *turn) knownHold(op *Op, r *ref) (known bool, err error) {
 	}
 	r.t.figures.Duplicates++
 	if amount != op.Delta {
-		return true, ErrMismatch
+		return true, &endedError{ErrMismatch, "opid was used for a hold of " + decimal(amount, op.Scale)}
 	}
 	op.Value = reply
 	return true, nil
@@ -389,10 +389,10 @@ func (x *turn) cGetDel(op *Op) error {
 	}
 	if r.verdict != verdictNew {
 		r.t.figures.Duplicates++
-		if r.verdict != verdictSeen || r.seen.Drain == seen.NoDrain {
+		if r.verdict != verdictSeen || !r.seen.IsDrain() {
 			return r.usedBy()
 		}
-		op.Value, op.Found = r.seen.Result, r.seen.Drain == seen.DrainSome
+		op.Value, op.Found = r.seen.Result, r.seen.Is(seen.DrainSome)
 		return nil
 	}
 	switch {
@@ -411,9 +411,9 @@ func (x *turn) cGetDel(op *Op) error {
 		x.expireFirst(r)
 	}
 	e := x.applyEntry(op, r, 0)
-	e.kind, e.value, e.drain = entryDrain, op.Value, seen.DrainNone
+	e.kind, e.value, e.use = entryDrain, op.Value, seen.DrainNone
 	if op.Found {
-		e.drain = seen.DrainSome
+		e.use = seen.DrainSome
 	}
 	x.logApply(r, e)
 	op.Applied = true

@@ -44,8 +44,8 @@ type entry struct {
 	time   int64 // the client's time of the operation, unix ms
 	clip   int64 // delta minus the increment that was made
 
-	end   *seen.HoldEnd // of entryHoldEnd
-	drain seen.Drain    // of entryDrain
+	end *seen.HoldEnd // of entryHoldEnd
+	use seen.Use      // of entryDrain
 
 	r *regional // what only members of regions log; nil: nothing
 

@@ -74,8 +74,8 @@ var (
 		func(e *entry, r *sectionReader) { e.end = seen.ReadHoldEnd(r.Bytes()) }}
 
 	fieldDrain = entryField{"drain, 1 byte",
-		func(e *entry, dst []byte) []byte { return append(dst, byte(e.drain)) },
-		func(e *entry, r *sectionReader) { e.drain = seen.Drain(r.Byte()) }}
+		func(e *entry, dst []byte) []byte { return append(dst, byte(e.use)) },
+		func(e *entry, r *sectionReader) { e.use = seen.Use(r.Byte()) }}
 
 	fieldMerged = entryField{"what, 1 byte",
 		func(e *entry, dst []byte) []byte { return append(dst, e.r.merged) },

@@ -47,7 +47,8 @@ const (
 	entryHold      entryKind = 31
 	entryHoldEnd   entryKind = 32
 	entryDrain     entryKind = 33
-	entryEnd       entryKind = 34 // the lowest number that is free
+	entryThrottle  entryKind = 34
+	entryEnd       entryKind = 35 // the lowest number that is free
 )
 
 // kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a
@@ -224,10 +225,17 @@ func moneyKinds() map[entryKind]kindRow {
 			name: "drain", meaning: "an idempotent operation that deleted the counter. drain: 1 its value was " +
 				"value, 2 there was none",
 			fields: []entryField{fieldTable, fieldOp, fieldDrain},
-			fits:   func(e *entry) bool { return e.drain == seen.DrainSome || e.drain == seen.DrainNone },
+			fits:   func(e *entry) bool { return e.use == seen.DrainSome || e.use == seen.DrainNone },
 			traits: hasTable | hasOpid | isPlain, key: keyCounter,
-			makes: func(e *entry) bool { return e.drain == seen.DrainSome }, redo: (*machine).redoDrain,
+			makes: func(e *entry) bool { return e.use == seen.DrainSome }, redo: (*machine).redoDrain,
 			follow: (*entry).followDrain,
+		},
+		entryThrottle: {
+			name: "throttle", meaning: "a request was let in: delta is its quantity, clip a fingerprint of its " +
+				"rate, value the counter after it",
+			fields: []entryField{fieldTable, fieldOp},
+			traits: hasTable | hasOpid | isPlain, key: keyCounter, redo: (*machine).redoThrottle,
+			follow: (*entry).followThrottle,
 		},
 	}
 }

@@ -473,7 +473,8 @@ func (x *execution) restsOnKey(op *Op, r *ref) bool {
 	if op.Kind.has(ofKeys) {
 		return !op.Kind.Write() || len(r.p.holds.due) == 0 && !r.p.catalog.bounded
 	}
-	return r.verdict == verdictSeen && r.seen.Own() && r.seen.IsIncrement() && op.Err == nil
+	known := &r.seen
+	return r.verdict == verdictSeen && known.Own() && known.Hold == nil && !known.IsDrain() && op.Err == nil
 }
 
 // apply turns the outcomes into one log record and fixes its place in the

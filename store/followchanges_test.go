@@ -109,6 +109,7 @@ func TestFollowedKinds(t *testing.T) {
 		{func() { do(s, Op{Kind: CCancel, Key: key, ID: []byte("i")}) }, ""},
 		{func() { do(s, Op{Kind: CGetDel, Key: key, ID: []byte("d")}) }, "drained k d by -5"},
 		{func() { do(s, Op{Kind: CGetDel, Key: key, ID: []byte("e")}) }, ""},
+		{func() { do(s, throttled("t", "t", 5, 1, 1, 2)) }, fmt.Sprintf("set t t = %d", (clock.wall+4000)*1000)},
 		{func() { do(s, Op{Kind: FBFAdd, Key: key, Keys: [][]byte{id}}) }, ""},
 		{func() { do(s, Op{Kind: Del, Keys: [][]byte{key, []byte("eur:k")}}) }, "deleted eur:k "},
 		{func() { do(s, Op{Kind: FlushAll}) }, "flushed  "},

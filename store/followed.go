@@ -57,6 +57,11 @@ func (e *entry) followSet(f *Followed) bool {
 	return true
 }
 
+func (e *entry) followThrottle(f *Followed) bool {
+	f.ID = e.id
+	return e.followSet(f)
+}
+
 func (e *entry) followDelete(f *Followed) bool {
 	if f.Kind = FollowedDeleted; e.flags&flagExpired != 0 {
 		f.Kind = FollowedExpired
@@ -73,7 +78,7 @@ func (e *entry) followHoldEnd(f *Followed) bool {
 
 func (e *entry) followDrain(f *Followed) bool {
 	f.Kind, f.ID, f.Delta = FollowedDrained, e.id, -e.value
-	return e.drain == seen.DrainSome
+	return e.use == seen.DrainSome
 }
 
 func (e *entry) followFlush(f *Followed) bool {

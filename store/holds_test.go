@@ -495,9 +495,12 @@ func TestOtherCommandsOpid(t *testing.T) {
 		return Op{Kind: kind, Key: []byte(key), ID: []byte("id"), Delta: delta}
 	}
 	op := map[string]func(key string) Op{
-		"CINCRBY":     func(key string) Op { return at(CIncrBy, key, 3) },
-		"INCREX":      func(key string) Op { return at(CIncrEx, key, 3) },
-		"CGETDEL":     func(key string) Op { return at(CGetDel, key, 0) },
+		"CINCRBY": func(key string) Op { return at(CIncrBy, key, 3) },
+		"INCREX":  func(key string) Op { return at(CIncrEx, key, 3) },
+		"CGETDEL": func(key string) Op { return at(CGetDel, key, 0) },
+		"BF.CADD": func(key string) Op {
+			return Op{Kind: BFCAdd, Key: []byte(key), ID: []byte("id"), Keys: [][]byte{[]byte("item")}}
+		},
 		"CL.THROTTLE": func(key string) Op { return throttled(key, "id", 5, 1, 60, 1) },
 		"CSETTLE":     func(key string) Op { return at(CSettle, key, 3) },
 		"CCANCEL":     func(key string) Op { return at(CCancel, key, 0) },
@@ -513,7 +516,8 @@ func TestOtherCommandsOpid(t *testing.T) {
 	}
 	const increment = "an increment, such as CINCRBY"
 	users := map[string]string{"CINCRBY": increment, "INCREX": increment, "CMINCRBY": increment,
-		"CGETDEL": "CGETDEL", "CL.THROTTLE": "CL.THROTTLE", "CHOLD": "CHOLD", "CSETTLE": "CHOLD"}
+		"CGETDEL": "CGETDEL", "CL.THROTTLE": "CL.THROTTLE", "CHOLD": "CHOLD", "CSETTLE": "CHOLD",
+		"BF.CADD": "a command of a sketch, such as BF.CADD"}
 	for first, user := range users {
 		must(t, do(s, op["CHOLD"]("CSETTLE")).Err) // for CSETTLE to end; again it changes nothing
 		must(t, do(s, op[first](first)).Err)

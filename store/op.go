@@ -191,6 +191,9 @@ const (
 	Expired   = seen.Expired
 )
 
+// Items is the Use of an opid of a sketch's operation, whose Delta and Result are fingerprints.
+const Items = seen.Items
+
 // Op is one operation or query and, after Execute, its outcome. The store borrows the
 // byte slices until Execute returns.
 type Op struct {

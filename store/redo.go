@@ -158,16 +158,23 @@ func (p *machine) hashEntry(e *entry) {
 // redoApply redoes an idempotent operation: its effect and its opid.
 func (p *machine) redoApply(e *entry, seq uint64, at moment) error {
 	_ = p.redoSet(e, seq, at)
-	p.remember(e, seq, at)
+	p.remember(e, seq, at, seen.Increment)
 	return nil
 }
 
 // redoDrain deletes the counter that an idempotent operation has read, and remembers its opid.
 func (p *machine) redoDrain(e *entry, seq uint64, at moment) error {
-	if e.drain == seen.DrainSome {
+	if e.use == seen.DrainSome {
 		_ = p.redoDelete(e, seq, at)
 	}
-	p.rememberAs(e, seq, at, Seen{Result: e.value, UnixMs: at.wall, Drain: e.drain})
+	p.remember(e, seq, at, e.use)
+	return nil
+}
+
+// redoThrottle redoes an idempotent throttle that let a request in.
+func (p *machine) redoThrottle(e *entry, seq uint64, at moment) error {
+	_ = p.redoSet(e, seq, at)
+	p.remember(e, seq, at, seen.Throttle)
 	return nil
 }
 
@@ -176,7 +183,7 @@ func (p *machine) redoRemember(e *entry, seq uint64, at moment) error {
 	if e.c != nil && e.c.kind.isObject() {
 		e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
 	}
-	p.remember(e, seq, at)
+	p.remember(e, seq, at, seen.Items)
 	return nil
 }
 
@@ -253,8 +260,8 @@ func (p *machine) setExpire(c *counter, at int64) {
 
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
-func (p *machine) remember(e *entry, seq uint64, at moment) {
-	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip})
+func (p *machine) remember(e *entry, seq uint64, at moment, use seen.Use) {
+	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip, Use: use})
 }
 
 // rememberAs is remember of an operation of any region. The record supersedes earlier ones of

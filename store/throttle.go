@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // Throttle: the generic cell rate algorithm (GCRA), as in ITU-T I.371 and redis-cell. The counter holds the
@@ -32,14 +34,8 @@ type throttle struct {
 	tolerance int64 // how far the TAT may be ahead of the clock
 	limit     int64 // permits at once
 	quantity  int64 // that the operation asks for
-	print     int64 // a fingerprint of the numbers, behind throttleMark
+	print     int64 // a fingerprint of the rate, not 0
 }
-
-// throttleMark begins what the record of a throttle has in place of a delta. No real increment is so large.
-const throttleMark = 0x7468
-
-// isThrottle reports whether an operation was a throttle.
-func isThrottle(o *Seen) bool { return o.IsIncrement() && o.Delta>>48 == throttleMark }
 
 // throttleOf reads the numbers of a CThrottle.
 func throttleOf(op *Op) (t throttle, err error) {
@@ -64,11 +60,11 @@ func throttleOf(op *Op) (t throttle, err error) {
 		return t, ErrThrottleBurst
 	}
 	t.tolerance = t.interval * t.limit
-	var b [32]byte
-	for i, n := range op.Deltas {
+	var b [24]byte
+	for i, n := range op.Deltas[:3] {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
 	}
-	t.print = throttleMark<<48 | int64(xxhash.Sum64(b[:])>>16)
+	t.print = int64(xxhash.Sum64(b[:]) | 1)
 	return t, nil
 }
 
@@ -128,7 +124,8 @@ func (x *turn) cThrottle(op *Op) error {
 		if err := x.makeRoom(r); err != nil {
 			return err
 		}
-		e = x.applyEntry(op, r, t.print)
+		e = x.applyEntry(op, r, t.quantity)
+		e.kind, e.clip, e.flags = entryThrottle, t.print, flagClipped
 	}
 	e.value = next
 	e.setExpire(next/1000 + 1)
@@ -156,10 +153,10 @@ func (x *turn) knownThrottle(op *Op, r *ref, t *throttle) (known bool, err error
 		return false, r.checkCaughtUp()
 	case verdictSeen:
 		r.t.figures.Duplicates++
-		if !isThrottle(&r.seen) {
+		switch {
+		case !r.seen.Is(seen.Throttle):
 			return true, r.usedBy()
-		}
-		if r.seen.Delta != t.print {
+		case r.seen.Clip != t.print || r.seen.Delta != t.quantity:
 			return true, ErrOtherThrottle
 		}
 		op.Values = append(op.Values, t.answer(r.seen.Result, r.seen.UnixMs*1000, false)...)

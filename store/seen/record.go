@@ -47,8 +47,8 @@ type Original struct {
 	// Hold, unless it is nil, says that the operation was a hold, and how it ended. Delta is the amount that
 	// it set aside, Result what the client was told of it, and UnixMs when it ended.
 	Hold *HoldEnd
-	// Drain: the operation read and deleted the counter; it is DrainNone if there was none.
-	Drain Drain
+	// Use is what the opid was used for, unless it was a hold.
+	Use Use
 }
 
 // HoldEnd is how a hold ended.
@@ -69,18 +69,23 @@ const (
 	Expired   How = 3
 )
 
-// Drain says of an operation whether it emptied a counter. The values are part of the format.
-type Drain uint8
+// Use says what an operation was. The values are part of the format.
+type Use uint8
 
-// NoDrain is any other operation.
+// The uses of an opid.
 const (
-	NoDrain   Drain = 0
-	DrainSome Drain = 1 // there was a counter, whose value is the result
-	DrainNone Drain = 2 // there was none
+	Increment Use = 0
+	DrainSome Use = 1 // a counter was read and deleted, whose value is the result
+	DrainNone Use = 2 // there was none
+	Throttle  Use = 3 // Delta is its quantity, Clip a fingerprint of its rate, Result the time of the counter
+	Items     Use = 4 // it was on a sketch: Delta is a fingerprint of the items, Result the answers
 )
 
-// IsIncrement reports whether the operation was an increment, or one on a sketch.
-func (o *Original) IsIncrement() bool { return o.Hold == nil && o.Drain == NoDrain }
+// Is reports whether the opid was used for that.
+func (o *Original) Is(use Use) bool { return o.Hold == nil && o.Use == use }
+
+// IsDrain reports whether the operation was to delete the counter.
+func (o *Original) IsDrain() bool { return o.Is(DrainSome) || o.Is(DrainNone) }
 
 // Own reports whether the operation was applied here, and counts.
 func (o *Original) Own() bool { return !o.Other }
@@ -111,7 +116,7 @@ const (
 	fieldOrigin = 2 // Original.Region, a byte, and Dot, as appendDot writes it; not of an own one
 	fieldTaken  = 3 // Original.Taken, as appendDot writes it; only behind an origin
 	fieldHold   = 4 // Original.Hold: how, a byte, and the others, varints; only of an own one
-	fieldDrain  = 5 // Original.Drain, a byte; only of an own one
+	fieldUse    = 5 // Original.Use, a byte; only of an own one
 )
 
 // AppendTo appends the record's value, as runs keep it: key, opid, delta, result, wall
@@ -137,8 +142,8 @@ func (r *Record) AppendTo(dst []byte) []byte {
 		dst = append(dst, fieldHold)
 		dst = coding.AppendBytes(dst, h.AppendTo(b[:0]))
 	}
-	if d := r.Original.Drain; d != NoDrain {
-		dst = append(dst, fieldDrain, 1, byte(d))
+	if u := r.Original.Use; u != Increment {
+		dst = append(dst, fieldUse, 1, byte(u))
 	}
 	return dst
 }
@@ -288,10 +293,10 @@ func (d *decoder) original() Original {
 		case fieldHold:
 			o.Hold = ReadHoldEnd(field)
 			ok = o.Hold != nil && o.Own()
-		case fieldDrain:
-			ok = len(field) == 1 && field[0]-1 < 2 && o.Own() && o.Hold == nil
+		case fieldUse:
+			ok = len(field) == 1 && field[0]-1 < byte(Items) && o.Own() && o.Hold == nil
 			if ok {
-				o.Drain = Drain(field[0])
+				o.Use = Use(field[0])
 			}
 		}
 		if !ok {
