@@ -49,8 +49,8 @@ var followOptions = []option[followRequest]{
 	}},
 }
 
-// doFollow is CFOLLOW group <START | NOW | cursor> [option …]. It runs alone, so that nobody but its own
-// connection waits for it.
+// doFollow is CFOLLOW group <START | NOW | SNAPSHOT | cursor> [option …]. It runs alone, so that nobody
+// but its own connection waits for it.
 func doFollow(c *Context) {
 	q := followRequest{count: 1000}
 	q.Group = string(c.Args[1])
@@ -59,6 +59,8 @@ func doFollow(c *Context) {
 		q.Start = store.FollowOldest
 	case is(at, "NOW"):
 		q.Start = store.FollowNow
+	case is(at, "SNAPSHOT"):
+		q.Start = store.FollowSnapshot
 	default:
 		q.Cursor = string(at)
 	}
@@ -105,6 +107,9 @@ func (q *followRequest) follow(ctx context.Context, c *Context, told *int) error
 		if *told > 0 || ctx.Err() != nil {
 			return nil
 		}
+		if a.More {
+			continue
+		}
 		if err := c.Store.AwaitAny(ctx, a.Behind); err != nil {
 			return err
 		}
@@ -116,7 +121,7 @@ func writeFollowed(w *resp.Writer, f *store.Followed) {
 	w.Array(9)
 	w.Int(int64(f.Partition))
 	w.Int(int64(f.Seq))
-	w.Int(0) // of the changes with this sequence
+	w.Int(int64(f.Index))
 	w.BulkString(f.Kind.String())
 	writeOrNull(w, f.Key)
 	writeOrNull(w, f.ID)
@@ -147,14 +152,16 @@ var followCommands = []Command{{
 		untimed,
 	Group: groupCounter, ACL: []string{"@counter", "@keyspace", "@dangerous"}, Since: "0.2.0",
 	Complexity: "O(N), where N is the number of bytes of the log that are read", Tips: changingTip, Run: doFollow,
-	Summary: "Returns a cursor and the changes of counters behind one: START, the oldest that the log has; NOW; or " +
-		"the cursor of the reply before. If there are none it waits up to BLOCK milliseconds. A change is partition, " +
-		"sequence, index, what (add, set, drained, deleted, expired or flushed), key, opid, delta, value afterwards, " +
+	Summary: "Returns a cursor and the changes of counters behind one: START, the oldest that the log has; NOW; " +
+		"SNAPSHOT; or the cursor of the reply before. If there are none it waits up to BLOCK milliseconds. A change is partition, " +
+		"sequence, index, what (add, set, value, drained, deleted, expired, flushed or snapshot), key, opid, delta, value afterwards, " +
 		"and Unix milliseconds; null is what there is not. Within a partition sequence and index ascend. Only " +
-		"committed changes are returned. flushed ends all keys of the partition. The log is kept for the group, " +
+		"committed changes are returned. flushed ends all keys of the partition. SNAPSHOT tells all counters first: " +
+		"snapshot, before which nothing counts, for each partition, then value for each counter as of the " +
+		"sequence, and the changes behind it. The log is kept for the group, " +
 		"up to follow-backlog, also beyond what it has read; a group further behind gets LOST and the range. " +
 		"Not in clusters and regions.",
-	Args: []Arg{strArg("group"), oneOf("from", word("START"), word("NOW"), strArg("cursor")),
+	Args: []Arg{strArg("group"), oneOf("from", word("START"), word("NOW"), word("SNAPSHOT"), strArg("cursor")),
 		opt(with("COUNT", intArg("count"))), opt(with("BLOCK", intArg("milliseconds"))),
 		opt(with("PREFIX", strArg("prefix")))},
 }}

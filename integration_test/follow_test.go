@@ -60,9 +60,9 @@ func (p *sink) end() {
 func position(t *testing.T, db string) string {
 	t.Helper()
 	if sqlite(t, db, "SELECT name FROM sqlite_schema WHERE name = 'fbfkv_follow'") == "" {
-		return "start"
+		return "snapshot"
 	}
-	return cmp.Or(sqlite(t, db, "SELECT cursor FROM fbfkv_follow"), "start")
+	return cmp.Or(sqlite(t, db, "SELECT cursor FROM fbfkv_follow"), "snapshot")
 }
 
 // TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as
@@ -84,11 +84,13 @@ func TestFollowIntoSQLite(t *testing.T) {
 			pipe.Do(ctx, "CINCRBY", fmt.Sprint("k", opid%97), opid, 1)
 		}
 		pipe.Do(ctx, "CINCRBY", odd[opid%len(odd)], opid, 1)
+		pipe.Do(ctx, "CINCRBY", fmt.Sprint("short", opid%7), opid, 1, "PX", 20)
 		pipe.Del(ctx, fmt.Sprint("k", opid%89))
 		if _, err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
+	count(5000)
 	for round := range 9 {
 		from := position(t, db)
 		p := followInto(t, s, db, from)

@@ -21,6 +21,14 @@ func TestFollowCommand(t *testing.T) {
 	if reply := c.do("CFOLLOW", "g", now); reply != "["+now+" []]" {
 		t.Errorf("nothing has changed: %s", reply)
 	}
+	all, at := "", "SNAPSHOT"
+	for before := ""; before != at; {
+		reply := c.do("CFOLLOW", "g", at, "PREFIX", "b:")
+		all, before, at = all+reply, at, cursorOf(reply)
+	}
+	if strings.Count(all, " value b:1 ") != 1 || strings.Contains(all, "a:1") {
+		t.Errorf("the counters of b: are %s", all)
+	}
 	c.send(frame("CFOLLOW", "g", now, "BLOCK", "60000", "PREFIX", "a:"))
 	other.do("CINCRBY", "b:1", "y", "5")
 	other.expect(":7", "CINCRBY", "a:1", "y", "2")

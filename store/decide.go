@@ -353,16 +353,12 @@ func (x *turn) logApply(r *ref, e *entry) {
 
 // postImage fills in the value after an increment of a counter.
 func (x *turn) postImage(e *entry, r *ref, delta int64) {
-	c := r.c
 	e.value = delta
-	switch {
-	case x.alive(r):
+	if x.alive(r) {
 		e.value, _ = x.total(r, delta)
-		e.setExpire(c.expire)
-	case c.kind == TypeNone:
-		e.flags |= flagCreated
-	case c.kind.isObject(): // expired, not yet removed
-		e.flags |= flagWasObject
+		e.setExpire(r.c.expire)
+	} else {
+		x.markReplaced(e, r)
 	}
 	x.noteIncr(e, r, false)
 }

@@ -46,7 +46,7 @@ func (x *turn) cIncrEx(op *Op) error {
 	e := x.applyEntry(op, r, op.Delta)
 	e.setClipped(op.Delta, b)
 	gone := x.expireEx(e, op, r)
-	x.markReplaced(e, r.c)
+	x.markReplaced(e, r)
 	x.noteIncr(e, r, !gone && op.setsExpiry(r.c.expire))
 	x.logApply(r, e)
 	if gone {
@@ -111,7 +111,7 @@ func (x *turn) incrEx(op *Op) error {
 		x.remove(r)
 		return nil
 	}
-	x.markReplaced(&e, r.c)
+	x.markReplaced(&e, r)
 	x.noteIncr(&e, r, op.setsExpiry(r.c.expire))
 	x.log(r.p, &e)
 	return nil

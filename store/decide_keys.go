@@ -42,7 +42,7 @@ func (x *turn) set(op *Op) error {
 	case op.Flags&KeepTTL != 0 && alive:
 		e.setExpire(x.expiry(r))
 	}
-	x.markReplaced(&e, c)
+	x.markReplaced(&e, r)
 	x.noteSet(&e, r)
 	if op.Found && c.kind == TypeCounter {
 		op.Value = x.drained(r)
@@ -72,7 +72,7 @@ func (x *turn) mset(op *Op) error {
 	for i := range refs {
 		r := &refs[i]
 		e := entry{kind: entrySet, key: r.key, c: r.c, value: op.Deltas[i]}
-		x.markReplaced(&e, r.c)
+		x.markReplaced(&e, r)
 		x.noteSet(&e, r)
 		x.log(r.p, &e)
 	}
@@ -81,12 +81,14 @@ func (x *turn) mset(op *Op) error {
 }
 
 // markReplaced notes what an outcome that makes a counter replaces.
-func (x *turn) markReplaced(e *entry, c *counter) {
+func (x *turn) markReplaced(e *entry, r *ref) {
 	switch {
-	case c.kind == TypeNone:
+	case r.c.kind == TypeNone:
 		e.flags |= flagCreated
-	case c.kind.isObject():
+	case r.c.kind.isObject():
 		e.flags |= flagWasObject
+	case !x.alive(r): // followers are told that it has ended
+		e.flags |= flagExpired
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	flagHasTime                          // the client's time of the operation follows
 	flagWasObject                        // the key held an object, which goes
 	flagClipped                          // the clip of a bounded increment follows
-	flagExpired                          // the tombstone of a key whose time had come; others were deleted
+	flagExpired                          // the counter's time had come: it goes, or a new one takes its place
 	flagRegional                         // a note for other regions follows (regionentry.go)
 )
 

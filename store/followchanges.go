@@ -26,7 +26,7 @@ var (
 	ErrCursor = errors.New("the cursor is not one of CFOLLOW")
 	// ErrOtherLog: the cursor goes on in another log than this one.
 	ErrOtherLog = errors.New("the cursor is of another history than this server's, which may be a copy or " +
-		"restored from a backup: begin again with START or NOW")
+		"restored from a backup: begin again with SNAPSHOT, START or NOW")
 	// ErrLost: the op log does not have the next changes any more.
 	ErrLost         = errors.New("this follower is more than follow-backlog behind")
 	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
@@ -44,9 +44,10 @@ type FollowStart uint8
 
 // Where a follower can begin.
 const (
-	FollowCursor FollowStart = iota
-	FollowOldest             // with the oldest change that the log has
-	FollowNow                // behind all that is committed
+	FollowCursor   FollowStart = iota
+	FollowOldest               // with the oldest change that the log has
+	FollowNow                  // behind all that is committed
+	FollowSnapshot             // with all counters that there are (followsnapshot.go)
 )
 
 // FollowRequest is what a follower asks.
@@ -200,20 +201,29 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	if q.Start != FollowCursor || q.Cursor != f.cursor {
 		at = s.db.Log().BookmarkAt(r.from())
 	}
+	if q.Start == FollowSnapshot {
+		r.beginSnapshot()
+	}
 	at, err = r.read(at)
 	if errors.Is(err, oplog.ErrBookmark) && !r.told {
 		at, err = r.read(s.db.Log().BookmarkAt(r.from()))
 	}
-	if err = r.judge(err); err != nil {
+	err = r.judge(err)
+	if err == nil && r.place != nil && !r.enough && !r.more {
+		at, err = r.goOn(at)
+		err = r.judge(err)
+	}
+	if err != nil {
 		return a, err
 	}
-	a = FollowAnswer{Cursor: r.cursor(), More: r.more}
+	a = FollowAnswer{Cursor: r.cursor(), More: r.more || r.place != nil}
 	f.cursor, f.at = a.Cursor, at
 	f.hold.ReadTo(at)
 	switch {
+	case a.More:
 	case r.stuck != nil:
 		a.Behind = []Behind{*r.stuck}
-	case !r.more:
+	default:
 		for p := range r.at {
 			a.Behind = append(a.Behind, Behind{uint16(p), r.at[p].seq})
 		}
@@ -230,6 +240,9 @@ type following struct {
 	enough bool    // … and that is enough
 	more   bool    // there is more than was told
 	stuck  *Behind // it ended as this is not committed
+
+	place *followedPlace // of a snapshot; nil: there is none, or it is told
+	page  *followedPage  // the log is told up to this page of it
 
 	reader sectionReader // of the section at hand
 	entry  entry         // of it
@@ -262,7 +275,7 @@ func (r *following) begin() error {
 		switch r.q.Start {
 		case FollowOldest:
 			at.open = true
-		case FollowNow:
+		case FollowNow, FollowSnapshot:
 			at.seq = at.committed
 		}
 		if at.seq > last {
@@ -277,7 +290,9 @@ func (r *following) begin() error {
 func (r *following) from() map[uint16]uint64 {
 	from := make(map[uint16]uint64, len(r.at))
 	for p := range r.at {
-		from[uint16(p)] = max(r.at[p].seq, 1)
+		if !r.waits(p) {
+			from[uint16(p)] = max(r.at[p].seq, 1)
+		}
 	}
 	return from
 }
@@ -289,6 +304,7 @@ func (r *following) read(at oplog.Bookmark) (oplog.Bookmark, error) {
 		for p := range r.at {
 			at := &r.at[p]
 			switch {
+			case r.waits(p):
 			case at.open:
 				at.seq, at.open = at.committed, false
 			case at.seq < at.committed:
@@ -313,12 +329,18 @@ func (r *following) judge(err error) error {
 
 // lost is the error of a gap in a partition, from the last sequence that was read up to another one.
 func (r *following) lost(p uint16, to uint64) error {
-	return fmt.Errorf("%w, and has lost what partition %d did from %d to %d, perhaps more: begin again with START "+
-		"or NOW", ErrLost, p, r.at[p].seq+1, to)
+	return fmt.Errorf("%w, and has lost what partition %d did from %d to %d, perhaps more: begin again with "+
+		"SNAPSHOT, which tells all counters first, or with START or NOW", ErrLost, p, r.at[p].seq+1, to)
 }
 
 // record tells of a record of the log, if all of it is committed.
 func (r *following) record(record []byte) error {
+	if g := r.page; g != nil { // as of which all is committed
+		if r.at[g.p.id].seq >= g.at {
+			return errEnough
+		}
+		return oplog.Sections(record, r.section)
+	}
 	if r.enough {
 		r.more = true
 		return errEnough
@@ -339,6 +361,9 @@ func (r *following) record(record []byte) error {
 // section tells of a section that begins with a sequence, unless it was read before.
 func (r *following) section(p uint16, seq uint64, content []byte) error {
 	at := &r.at[p]
+	if r.waits(int(p)) {
+		return nil
+	}
 	if at.open {
 		at.seq, at.open = seq-1, false
 	}
@@ -376,18 +401,26 @@ func (r *following) section(p uint16, seq uint64, content []byte) error {
 func (r *following) tell(p uint16, seq uint64) {
 	e := &r.entry
 	row := e.kind.row()
-	if row.follow == nil || row.key != noKey && !r.q.Wants(e.key) {
+	if row.follow == nil || row.key != noKey && !(r.q.Wants(e.key) && r.knows(p, seq, e.key)) {
 		return
 	}
 	r.change = Followed{Partition: p, Seq: seq, Key: e.key, Wall: r.reader.at.wall}
+	if e.kind != entryDelete && e.flags&flagExpired != 0 { // the counter before this one
+		r.change.Kind = FollowedExpired
+		r.pass()
+		r.change.Kind, r.change.Index = FollowedAdd, 1
+	}
 	if !row.follow(e, &r.change) {
 		return
 	}
 	if c := r.at[p].catalog; c.scaled && row.key != noKey {
 		r.change.Scale = c.find(e.key).Scale
 	}
-	r.told, r.enough = true, r.q.Tell(&r.change) || r.enough
+	r.pass()
 }
+
+// pass tells the change at hand.
+func (r *following) pass() { r.told, r.enough = true, r.q.Tell(&r.change) || r.enough }
 
 const followVersion = 1
 
@@ -398,13 +431,18 @@ func (s *Store) history() uint64 {
 }
 
 // cursor encodes how far was read, in URL-safe Base64 of: version, history, number of partitions, and for
-// each the last sequence and its section's fingerprint, all as varints; and a checksum of all that, 4 bytes.
+// each the last sequence and its section's fingerprint, all as varints; within a snapshot its partition, the
+// key of the counter told last and how many of the partition were told; and a checksum of all that, 4 bytes.
 func (r *following) cursor() string {
 	b := binary.AppendUvarint([]byte{followVersion}, r.s.history())
 	b = binary.AppendUvarint(b, uint64(len(r.at)))
 	for i := range r.at {
 		b = binary.AppendUvarint(b, r.at[i].seq)
 		b = binary.AppendUvarint(b, uint64(r.at[i].print))
+	}
+	if c := r.place; c != nil {
+		b = coding.AppendBytes(binary.AppendUvarint(b, uint64(c.partition)), c.key)
+		b = binary.AppendUvarint(b, c.told)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(xxhash.Sum64(b)))
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -413,7 +451,7 @@ func (r *following) cursor() string {
 // parse is the inverse of cursor.
 func (r *following) parse(cursor string) error {
 	const number = binary.MaxVarintLen64
-	if len(cursor) > base64.RawURLEncoding.EncodedLen(1+2*number+2*number*len(r.at)+4) {
+	if len(cursor) > base64.RawURLEncoding.EncodedLen(1+2*number+2*number*len(r.at)+3*number+MaxKey+4) {
 		return ErrCursor
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
@@ -430,6 +468,14 @@ func (r *following) parse(cursor string) error {
 	}
 	for i := range r.at {
 		r.at[i].seq, r.at[i].print = rd.Uvarint(), rd.Uint32()
+	}
+	if len(rd.Rest) > 0 {
+		c := &followedPlace{int(rd.UpTo(uint64(len(r.at) - 1))), rd.Bytes(), rd.Uvarint()}
+		if r.place = c; len(c.key) == 0 {
+			c.key = nil
+		} else if checkKey(c.key) != nil || int(Slot(c.key)>>r.s.shift) != c.partition {
+			return ErrCursor
+		}
 	}
 	if rd.End(); rd.err() != nil {
 		return ErrCursor

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +21,33 @@ type testFollower struct {
 	count  int // of changes that are enough
 	asked  int // … told since it has asked
 	values map[string]int64
+	sums   map[string]int64 // of values and deltas
+	whole  bool             // it has been told all
 	lines  []string
-	last   map[uint16]uint64
+	last   map[uint16][2]uint64
 }
 
 func newTestFollower(s *Store) *testFollower {
-	return &testFollower{s: s, count: 1000, values: make(map[string]int64), last: make(map[uint16]uint64)}
+	return &testFollower{s: s, count: 1000, values: make(map[string]int64), sums: make(map[string]int64),
+		last: make(map[uint16][2]uint64)}
+}
+
+// clone is a copy, for the time when the follower goes back.
+func (f *testFollower) clone() *testFollower {
+	c := *f
+	c.values, c.sums, c.last = maps.Clone(f.values), maps.Clone(f.sums), maps.Clone(f.last)
+	return &c
+}
+
+// endPartition forgets all keys of a partition.
+func (f *testFollower) endPartition(p uint16) {
+	maps.DeleteFunc(f.values, func(key string, _ int64) bool {
+		if f.s.partitionOf(key).id == p {
+			delete(f.sums, key)
+			return true
+		}
+		return false
+	})
 }
 
 // ask asks once.
@@ -40,21 +62,36 @@ func (f *testFollower) ask(start FollowStart) (FollowAnswer, error) {
 }
 
 func (f *testFollower) tell(c *Followed) (enough bool) {
-	if c.Seq <= f.last[c.Partition] {
-		f.lines = append(f.lines, fmt.Sprintf("%d of partition %d again", c.Seq, c.Partition))
+	at := [2]uint64{c.Seq, c.Index}
+	if before := f.last[c.Partition]; slices.Compare(at[:], before[:]) <= 0 && c.Kind != FollowedSnapshot {
+		f.lines = append(f.lines, fmt.Sprintf("%d of partition %d again", at, c.Partition))
 	}
-	f.last[c.Partition] = c.Seq
+	f.last[c.Partition] = at
+	key := string(c.Key)
 	line := fmt.Sprintf("%s %s %s", c.Kind, c.Key, c.ID)
+	if c.Kind == FollowedValue {
+		if had, known := f.values[key]; known {
+			f.lines = append(f.lines, fmt.Sprintf("%s was %d, again", key, had))
+		}
+	}
 	switch {
-	case c.Kind == FollowedFlushed:
-		maps.DeleteFunc(f.values, func(key string, _ int64) bool {
-			return f.s.partitionOf(key).id == c.Partition
-		})
+	case c.Key == nil:
+		f.endPartition(c.Partition)
 	case c.Kind.Ends():
-		delete(f.values, string(c.Key))
+		delete(f.values, key)
 	default:
-		f.values[string(c.Key)] = c.Value
+		f.values[key] = c.Value
 		line += fmt.Sprintf(" = %s", AppendDecimal(nil, c.Value, c.Scale))
+	}
+	switch _, exists := f.values[key]; {
+	case !exists:
+		delete(f.sums, key)
+	case c.Kind.HasDelta():
+		if f.sums[key] += c.Delta; f.whole && f.sums[key] != c.Value {
+			f.lines = append(f.lines, fmt.Sprintf("the sum of %s is %d, and not %d, again", key, f.sums[key], c.Value))
+		}
+	default:
+		f.sums[key] = c.Value
 	}
 	if c.Kind.HasDelta() {
 		line += fmt.Sprintf(" by %s", AppendDecimal(nil, c.Delta, c.Scale))
@@ -112,6 +149,12 @@ func TestFollowedKinds(t *testing.T) {
 		{func() { do(s, throttled("t", "t", 5, 1, 1, 2)) }, fmt.Sprintf("set t t = %d", (clock.wall+4000)*1000)},
 		{func() { do(s, Op{Kind: FBFAdd, Key: key, Keys: [][]byte{id}}) }, ""},
 		{func() { do(s, Op{Kind: Del, Keys: [][]byte{key, []byte("eur:k")}}) }, "deleted eur:k "},
+		{func() { do(s, Op{Kind: Set, Key: key, Delta: 7, Flags: HasExpire, ExpireAt: clock.wall + 1000}) },
+			"set k  = 7"},
+		{func() { clock.advance(2 * time.Second); cincr(s, "k", "3", 5) }, "expired k , add k 3 = 5 by 5"},
+		{func() { do(s, Op{Kind: ExpireAt, Key: key, ExpireAt: clock.wall + 1000}) }, ""},
+		{func() { clock.advance(2 * time.Second); do(s, Op{Kind: Set, Key: key, Delta: 4}) },
+			"expired k , set k  = 4"},
 		{func() { do(s, Op{Kind: FlushAll}) }, "flushed  "},
 	} {
 		c.do()
@@ -134,9 +177,9 @@ func TestFollowChanges(t *testing.T) {
 		}
 		s := open()
 		f := newTestFollower(s)
+		f.whole = true
 		f.catchUp(t, FollowOldest)
-		saved := *f
-		saved.values, saved.last = maps.Clone(f.values), maps.Clone(f.last)
+		saved := f.clone()
 		for i := range 300 {
 			key := []byte(fmt.Sprint("k", rng.IntN(30)))
 			switch rng.IntN(50) {
@@ -148,16 +191,20 @@ func TestFollowChanges(t *testing.T) {
 				s = open()
 				f.s, saved.s = s, s
 			case 2:
-				*f = saved
-				f.values, f.last = maps.Clone(saved.values), maps.Clone(saved.last)
+				f = saved.clone()
 			case 3:
-				saved = *f
-				saved.values, saved.last = maps.Clone(f.values), maps.Clone(f.last)
+				saved = f.clone()
 			case 4:
 				must(t, do(s, Op{Kind: FlushAll}).Err)
-			case 5, 6, 7:
+			case 5:
+				f.catchUp(t, FollowSnapshot)
+			case 6:
+				must(t, do(s, Op{Kind: ExpireAt, Key: key, ExpireAt: clock.wall + 1000}).Err)
+			case 7:
+				clock.advance(600 * time.Millisecond)
+			case 8, 9:
 				must(t, do(s, Op{Kind: Del, Keys: [][]byte{key}}).Err)
-			case 8, 9, 10, 11:
+			case 10, 11, 12, 13:
 				f.count = 1 + rng.IntN(20)
 				if _, err := f.ask(FollowCursor); err != nil {
 					t.Fatalf("seed %d, step %d: %v", seed, i, err)
@@ -172,19 +219,26 @@ func TestFollowChanges(t *testing.T) {
 				s.Execute(b)
 			}
 		}
+		s.expireAllDue(new(Batch))
 		f.catchUp(t, FollowCursor)
-		for key, value := range f.values {
-			if got, ok := get(s, key); !ok || got != value {
-				t.Errorf("seed %d: %s is %d (%v), and the follower has %d", seed, key, got, ok, value)
-			}
+		f.check(t, fmt.Sprint("seed ", seed))
+	}
+}
+
+// check compares what the follower was told with what there is.
+func (f *testFollower) check(t testing.TB, name string) {
+	t.Helper()
+	for key, value := range f.values {
+		if got, ok := get(f.s, key); !ok || got != value {
+			t.Errorf("%s: %s is %d (%v), and the follower has %d", name, key, got, ok, value)
 		}
-		if n, err := s.DBSize(); int(n) != len(f.values) || err != nil {
-			t.Errorf("seed %d: %d keys (%v), and the follower has %d", seed, n, err, len(f.values))
-		}
-		for _, line := range f.lines {
-			if strings.HasSuffix(line, "again") {
-				t.Errorf("seed %d: told %s", seed, line)
-			}
+	}
+	if n, err := f.s.DBSize(); int(n) != len(f.values) || err != nil {
+		t.Errorf("%s: %d keys (%v), and the follower has %d", name, n, err, len(f.values))
+	}
+	for _, line := range f.lines {
+		if strings.HasSuffix(line, "again") {
+			t.Errorf("%s: told %s", name, line)
 		}
 	}
 }
@@ -263,10 +317,13 @@ func TestFollowRefuses(t *testing.T) {
 	cincr(s, "k", "2", 5)
 	f.catchUp(t, FollowOldest)
 	cursor := f.cursor
+	r := &following{s: s, at: make([]followedTo, len(s.partitions))}
+	must(t, r.parse(cursor))
+	r.place = &followedPlace{key: []byte("k"), partition: int(s.partitionOf("k").id+1) % len(s.partitions)}
+	misplaced := r.cursor()
 	for name, c := range map[string]struct {
 		s      *Store
 		cursor string
-		before func()
 		want   error
 	}{
 		"none":           {s: s, want: ErrCursor},
@@ -274,7 +331,8 @@ func TestFollowRefuses(t *testing.T) {
 		"longer":         {s: s, cursor: cursor + "AA", want: ErrCursor},
 		"no base64":      {s: s, cursor: "!" + cursor[1:], want: ErrCursor},
 		"changed":        {s: s, cursor: "AA" + cursor[2:], want: ErrCursor},
-		"too long":       {s: s, cursor: strings.Repeat("A", 1000), want: ErrCursor},
+		"too long":       {s: s, cursor: strings.Repeat("A", 100_000), want: ErrCursor},
+		"misplaced":      {s: s, cursor: misplaced, want: ErrCursor},
 		"another server": {s: testStore(t, nil), cursor: cursor, want: ErrOtherLog},
 		"ahead":          {s: copied, cursor: cursor, want: ErrOtherLog},
 	} {

@@ -11,13 +11,16 @@ type FollowedKind uint8
 const (
 	FollowedAdd     FollowedKind = iota // Delta was added
 	FollowedSet                         // it got Value
+	FollowedValue                       // of a snapshot: it has Value
 	FollowedDrained                     // it was read and deleted: Delta is its value, negated
 	FollowedDeleted
 	FollowedExpired
-	FollowedFlushed // all keys of the partition were deleted; Key is nil
+	FollowedFlushed  // all keys of the partition were deleted; Key is nil
+	FollowedSnapshot // all counters of the partition are told anew; Key is nil
 )
 
-var followedNames = [...]string{"add", "set", "drained", "deleted", "expired", "flushed"}
+var followedNames = [...]string{"add", "set", "value", "drained", "deleted", "expired", "flushed",
+	"snapshot"}
 
 // String names the kind.
 func (k FollowedKind) String() string { return followedNames[k] }
@@ -32,6 +35,7 @@ func (k FollowedKind) HasDelta() bool { return k == FollowedAdd || k == Followed
 type Followed struct {
 	Partition uint16
 	Seq       uint64 // of its entry
+	Index     uint64 // of the changes with this sequence
 	Kind      FollowedKind
 	Key       []byte
 	ID        []byte // nil: the operation had no opid

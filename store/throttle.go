@@ -129,7 +129,7 @@ func (x *turn) cThrottle(op *Op) error {
 	}
 	e.value = next
 	e.setExpire(next/1000 + 1)
-	x.markReplaced(e, r.c)
+	x.markReplaced(e, r)
 	if op.Kind == CThrottle {
 		x.logApply(r, e)
 		r.t.figures.Applied++

@@ -32,6 +32,7 @@ type walked struct {
 // stamp is what a partition was as a walk began: what it has found may have changed since.
 type stamp struct {
 	life    uint64
+	seq     uint64
 	evicted [256]uint32 // of hotCounters
 }
 
@@ -40,7 +41,7 @@ type stamp struct {
 func (w *walk) keys() (found []walked, at stamp, err error) {
 	p := w.p
 	p.lockOrdered(w.lock)
-	at = stamp{p.committed.life.Load(), p.hot.evicted}
+	at = stamp{p.committed.life.Load(), p.seq, p.hot.evicted}
 	last := uint64(0)
 	p.hot.unsaved.ordered.Ascend(unsavedKey{w.from, newCounter(w.after, w.from)}, func(k unsavedKey) bool {
 		c := k.c

@@ -419,7 +419,7 @@ func TestSubcommandArguments(t *testing.T) {
 		"follow a b":                          "fbfkv: usage: fbfkv follow [HOST:PORT] ",
 		"follow a":                            "fbfkv: \"a\" is not HOST:PORT",
 		"follow --format xml":                 "fbfkv: --format is ndjson, csv or sql, not \"xml\"",
-		"follow --from=":                      "fbfkv: --from is start, now or a cursor, and not empty",
+		"follow --from=":                      "fbfkv: --from is start, now, snapshot or a cursor, and not empty",
 		"follow --format sql --cursor-file f": "fbfkv: --cursor-file could run ahead of the database: begin ",
 		"export a:1 --dir d":                  "fbfkv: export reads either a server or, with --dir, a directory",
 		"verify a:1 dir":                      "fbfkv: only a stream (-) needs HOST:PORT",

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,18 +27,20 @@ import (
 const help = `Writes each committed change of a counter to standard output, in order within each partition, and goes on until
 it is stopped. A change has partition, sequence and index, which ascend within a partition; what happened:
 add, set, drained, deleted, expired or flushed (all keys of the partition); key, opid, delta, the value
-afterwards, and the time in Unix milliseconds.
+afterwards, and the time in Unix milliseconds. In a snapshot it is value, a counter as of the sequence, behind
+one snapshot for each partition, before which nothing counts.
 
   ndjson   an object per line. A key or opid that is not UTF-8 becomes "key_base64" or "opid_base64"
   csv      the first line names the columns, unless it goes on from a cursor
   sql      statements for SQLite and PostgreSQL: each batch is one transaction, with the counters in
            counters(key, value) and the position in the one row of fbfkv_follow(cursor)
 
---from says where to begin: start, the oldest change that the server's log has; now; or a cursor. With
+--from says where to begin: start, the oldest change that the server's log has; now; snapshot, with all
+counters, and then the changes behind them; or a cursor. With
 --cursor-file the cursor is kept there, behind what was written, and an existing file wins over --from. The log is
-kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1.
-It does not work with clusters and regions yet. Set the password in the environment variable
-` + connect.PasswordVariable + `: there, other users cannot see it.`
+kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1, and
+--from snapshot begins again. It does not work with clusters and regions yet. Set the password in the
+environment variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 
 const (
 	count   = 10_000
@@ -45,7 +48,7 @@ const (
 	timeout = block + 30*time.Second // for a reply
 	again   = 200 * time.Millisecond
 	// maxCursor is more than a cursor has, bytes.
-	maxCursor = 64 << 10
+	maxCursor = 128 << 10
 )
 
 // run is one run of the command.
@@ -65,7 +68,7 @@ func New() *cobra.Command {
 		login connect.Flags
 	)
 	cmd := &cobra.Command{
-		Use: "follow [HOST:PORT] [--prefix P] [--from start|now|CURSOR] [--format ndjson|csv|sql] " +
+		Use: "follow [HOST:PORT] [--prefix P] [--from start|now|snapshot|CURSOR] [--format ndjson|csv|sql] " +
 			"[--cursor-file F] [--group NAME] " + connect.Usage,
 		Short: "write the changes of counters to standard output", Long: help, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -85,7 +88,7 @@ func New() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.prefix, "prefix", "", "only counters whose keys begin with this")
-	f.StringVar(&r.from, "from", "now", "where to begin: start, now or a cursor")
+	f.StringVar(&r.from, "from", "now", "where to begin: start, now, snapshot or a cursor")
 	f.StringVar(&r.format, "format", "ndjson", "what to write: ndjson, csv or sql")
 	f.StringVar(&r.file, "cursor-file", "", "the file in which the cursor is kept")
 	f.StringVar(&r.group, "group", "follow", "the name for which the server keeps its log")
@@ -100,7 +103,7 @@ func (r *run) prepare() error {
 	case !ok:
 		return fmt.Errorf("--format is ndjson, csv or sql, not %q", r.format)
 	case r.from == "":
-		return errors.New("--from is start, now or a cursor, and not empty")
+		return errors.New("--from is start, now, snapshot or a cursor, and not empty")
 	case r.file != "" && r.format == "sql":
 		return errors.New("--cursor-file could run ahead of the database: begin with " +
 			"--from \"$(…)\" from the table fbfkv_follow")
@@ -116,7 +119,7 @@ func (r *run) prepare() error {
 			return err
 		}
 	}
-	r.write = make(r.out, r.from == "now" || r.from == "start")
+	r.write = make(r.out, slices.Contains([]string{"now", "start", "snapshot"}, r.from))
 	return nil
 }
 
@@ -133,6 +136,8 @@ func (r *run) follow(ctx context.Context) error {
 		case connect.IsReply(err) && !connect.IsTransient(err):
 			if why := connect.Explain(r.client.Addr(), "CFOLLOW", err); why != nil {
 				err = why
+			} else if strings.HasPrefix(err.Error(), "LOST ") && r.file != "" {
+				err = fmt.Errorf("%w: delete %s, and begin with --from snapshot", err, r.file)
 			}
 			return err
 		default:

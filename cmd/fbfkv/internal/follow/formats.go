@@ -50,13 +50,11 @@ func read(r connect.Reply) (c change, err error) {
 			err = fmt.Errorf("the server's reply has %q for a number", *n)
 		}
 	}
-	if err == nil && c.key == nil && c.what != flushed {
+	if err == nil && c.key == nil && c.what != "flushed" && c.what != "snapshot" {
 		err = errors.New("the server's reply has a change without a key")
 	}
 	return c, err
 }
-
-const flushed = "flushed"
 
 var number = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
 
@@ -138,7 +136,7 @@ func asSQL(out *bufio.Writer, _ bool) writer {
 		values, emptied := make(map[string]*string), false
 		for _, c := range changes {
 			switch {
-			case c.what == flushed: // FLUSHALL, in all partitions: what is before it here is gone
+			case c.key == nil: // in all partitions: what is before it here is gone, or told again
 				clear(values)
 				emptied = true
 			case !utf8.ValidString(*c.key) || strings.ContainsRune(*c.key, 0):
