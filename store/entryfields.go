@@ -145,17 +145,9 @@ var (
 			c.Proof = r.proof()
 		}}
 
-	fieldClocks = entryField{"number u, for each: clock, minus that before it, u",
-		func(e *entry, dst []byte) []byte {
-			dst = binary.AppendUvarint(dst, uint64(len(e.r.clocks)))
-			before := uint64(0)
-			for _, c := range e.r.clocks {
-				dst = binary.AppendUvarint(dst, c-before)
-				before = c
-			}
-			return dst
-		},
-		func(e *entry, r *sectionReader) { e.r.clocks = r.clocks() }}
+	fieldSpent = entryField{"a settlement (Settlement, store/part/settle.go)",
+		func(e *entry, dst []byte) []byte { return e.r.spent.AppendTo(dst) },
+		func(e *entry, r *sectionReader) { e.r.spent = part.ReadSettlement(&r.Reader) }}
 
 	fieldOwed = entryField{"what, 1 byte, number u, for each: owed",
 		func(e *entry, dst []byte) []byte { return appendOwed(append(dst, e.r.what), e.r.owed) },

@@ -396,8 +396,8 @@ func regionKinds() map[entryKind]kindRow {
 		},
 		entrySpent: {
 			name:    "spent",
-			meaning: "take-backs of the own part with these clocks are forgotten: all regions know them",
-			fields:  []entryField{fieldKey, fieldClocks},
+			meaning: "take-backs of the own part are forgotten, but for their sums: all regions know them",
+			fields:  []entryField{fieldKey, fieldSpent},
 			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
 			told: always, change: (*entry).changeSpent,
 		},

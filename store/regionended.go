@@ -129,14 +129,14 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 // dropSpent forgets the take-backs of the own part that all regions know.
 func (x *turn) dropSpent(r *ref) error {
 	g := r.p.regions
-	spent := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids)
-	if len(spent) == 0 {
+	spent, some := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids, g.owed.byKey[string(r.key)])
+	if !some {
 		return nil
 	}
-	if err := x.world.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
+	if err := x.world.reserveMore(entryRoom + len(r.key) + len(spent.AppendTo(nil))); err != nil {
 		g.news++ // the cycle comes back, though no other region says anything new
 		return err
 	}
-	x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})
+	x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{spent: spent}})
 	return nil
 }

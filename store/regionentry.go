@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 
 	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -21,10 +20,10 @@ type regional struct {
 	// of a take-back, or of a payment; of an operation heard from another region, Dot alone: the own
 	// one that was taken back before, or 0
 	back   takeBack
-	cursor RegionCursor // of a cursor
-	clocks []uint64     // of take-backs that are spent
-	owed   []part.Owed  // what is owed, ordered
-	what   byte         // … and what becomes of it: owedNew, owedTold or owedSettled
+	cursor RegionCursor    // of a cursor
+	spent  part.Settlement // of take-backs
+	owed   []part.Owed     // what is owed, ordered
+	what   byte            // … and what becomes of it: owedNew, owedTold or owedSettled
 
 	levelled levelled
 }
@@ -87,11 +86,8 @@ const (
 // maxNote bounds what a note takes in the log, with its length.
 const maxNote = 2 + 1 + binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+3*binary.MaxVarintLen64)
 
-// noteHigh is added to the region of a base whose High follows.
-const noteHigh = 0x80
-
-// appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, and if bit 2 the number of
-// bases u8 and for each its region u8, clock u and sum v, and the High v if noteHigh. Bit 1 is Absent.
+// appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, and if bit 2 the
+// bases (part.AppendBases). Bit 1 is Absent.
 func (n *regionNote) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, 0)
@@ -104,16 +100,7 @@ func (n *regionNote) appendTo(b []byte) []byte {
 	}
 	if len(n.Bases) > 0 {
 		b[at] |= noteBases
-		b = append(b, byte(len(n.Bases)))
-		for _, base := range n.Bases {
-			high := base.High != 0
-			b = append(b, byte(base.Region)|bit(high)*noteHigh)
-			b = binary.AppendUvarint(b, base.Clock)
-			b = binary.AppendVarint(b, base.Cum)
-			if high {
-				b = binary.AppendVarint(b, base.High)
-			}
-		}
+		b = part.AppendBases(b, n.Bases)
 	}
 	return b
 }
@@ -133,22 +120,7 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	}
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {
-		for i := range min(int(r.Byte()), part.MaxRegions+1) {
-			region := r.Byte()
-			base := part.RegionBase{Region: part.Region(region &^ noteHigh),
-				Base: part.Base{Clock: r.Uvarint(), Cum: r.Varint()}}
-			if region&noteHigh != 0 {
-				base.High = r.Varint()
-			}
-			if base.Region >= part.MaxRegions || !base.Valid() || i > 0 &&
-				base.Region <= n.Bases[i-1].Region {
-				r.Fail()
-			}
-			if r.err() != nil {
-				break
-			}
-			n.Bases = append(n.Bases, base)
-		}
+		n.Bases = part.ReadBases(&r.Reader)
 	}
 	r.End()
 	var again [maxNote]byte
@@ -222,19 +194,6 @@ func (r *reader) parts() part.Parts {
 		r.Fail()
 	}
 	return parts
-}
-
-// clocks reads clocks that ascend, each as the difference to the one before.
-func (r *reader) clocks() (clocks []uint64) {
-	before := uint64(0)
-	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
-		next := before + r.UpTo(math.MaxUint64-before)
-		if next == before {
-			r.Fail()
-		}
-		clocks, before = append(clocks, next), next
-	}
-	return clocks
 }
 
 // bit is a byte that says yes or no.

@@ -21,8 +21,8 @@ func someRegional() *regional {
 		back:  takeBack{Dot: 77, Made: -5, Held: true, Winner: part.Applied{Region: 3, Dot: 5, Made: 6}},
 		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12,
 			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
-		clocks: []uint64{5, 7},
-		owed:   []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
+		spent: part.Settlement{Clocks: []uint64{5, 7}},
+		owed:  []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	ChangeExpire ChangeKind = 4 // Expire was set
 	// Delta, which was added at Dot, was taken back, as Winner counts; Parts has that one's part
 	ChangeTakeBack ChangeKind = 5
-	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
+	ChangeSpent    ChangeKind = 6 // take-backs are forgotten, as Spent says
 	// of a state, or of an heir: all Parts of the key, as the region knows them
 	ChangeParts ChangeKind = 7
 )
@@ -35,7 +35,7 @@ type Change struct {
 	Expire part.Expiry // Clock is not used
 	Bases  []part.RegionBase
 	Parts  part.Parts
-	Clocks []uint64
+	Spent  part.Settlement
 }
 
 // apply makes the change to parts, unless they contain it already. It takes nothing over of the
@@ -55,7 +55,7 @@ func (ch *Change) apply(p *part.Parts) {
 		p.TakeBack(ch.Seq, part.Owed{Applied: part.Applied{Region: ch.Region, Dot: ch.Dot, Made: ch.Delta},
 			Winner: ch.Winner})
 	case ChangeSpent:
-		p.DropUndo(ch.Region, ch.Seq, ch.Clocks)
+		p.Settle(ch.Region, ch.Seq, ch.Spent)
 	case ChangeParts:
 		p.Merge(ch.Parts)
 	}
@@ -125,7 +125,7 @@ func (e *entry) changePaid(ch Change, _ part.Expiry) (Change, bool) {
 }
 
 func (e *entry) changeSpent(ch Change, _ part.Expiry) (Change, bool) {
-	ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
+	ch.Kind, ch.Spent = ChangeSpent, e.r.spent
 	return ch, true
 }
 

@@ -218,7 +218,7 @@ func (p *machine) settledBy(key []byte, parts part.Parts, taken []part.Owed) (se
 		}
 	}
 	slices.SortFunc(taken, compareOwed)
-	region := part.Region(part.MaxRegions)
+	region, ends := part.Region(part.MaxRegions), parts.Ends()
 	var q part.Part
 	for _, o := range ops {
 		if o.Region != region {
@@ -228,7 +228,7 @@ func (p *machine) settledBy(key []byte, parts part.Parts, taken []part.Owed) (se
 			taken = taken[1:]
 		}
 		is := len(taken) > 0 && compareOwed(taken[0], o) == 0 ||
-			o.Dot <= q.Base.Clock && !parts.Holds(o.Winner)
+			o.Dot <= q.Base.Clock && !parts.Holds(ends(o.Winner))
 		if is || o.Dot > q.Clock && !p.levelling(region) { // else the key was dropped since
 			settled = append(settled, o)
 		}
@@ -238,9 +238,10 @@ func (p *machine) settledBy(key []byte, parts part.Parts, taken []part.Owed) (se
 
 // someRemoved reports whether deletions may have removed something that is owed of a key, and its winner.
 func (p *machine) someRemoved(key []byte, parts part.Parts) bool {
+	ends := parts.Ends()
 	return slices.ContainsFunc(parts, func(q part.Part) bool {
 		ops := p.regions.owed.of(key, q.Region)
-		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock && !parts.Holds(ops[0].Winner)
+		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock && !parts.Holds(ends(ops[0].Winner))
 	})
 }
 
@@ -250,7 +251,7 @@ func (ch *Change) settles(parts part.Parts, taken []part.Owed) []part.Owed {
 	case ChangeTakeBack:
 		return append(taken, owedAt(ch.Region, ch.Dot))
 	case ChangeSpent:
-		clocks := ch.Clocks
+		clocks := ch.Spent.Clocks
 		for _, u := range parts.Of(ch.Region).Undo {
 			for len(clocks) > 0 && clocks[0] < u.Clock {
 				clocks = clocks[1:]
@@ -361,7 +362,9 @@ func (x *turn) regionLost(op *Op) error {
 	case known && !l.Owed:
 		x.settle(r, []part.Owed{lost})
 		return nil
-	case known:
+	case known: // its region knows in whose favour it will take it back
+		x.settle(r, []part.Owed{lost})
+		x.owe(r, lost, false)
 		return nil
 	case l.Owed:
 		x.owe(r, lost, false)

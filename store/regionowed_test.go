@@ -80,7 +80,8 @@ func TestOwed(t *testing.T) {
 		b := back(a)
 		s.seq[0]++
 		merge("and forgotten", b,
-			Change{Kind: ChangeSpent, Region: 0, Seq: s.seq[0], Clocks: []uint64{b.Seq}})
+			Change{Kind: ChangeSpent, Region: 0, Seq: s.seq[0],
+				Spent: part.Settlement{Clocks: []uint64{b.Seq}}})
 	})
 	settle("by a state", func(a, _ told) {
 		s.seq[0]++
@@ -92,6 +93,15 @@ func TestOwed(t *testing.T) {
 		s.seq[2]++
 		merge("by a deletion", Change{Kind: ChangeDelete, Region: 2, Seq: s.seq[2],
 			Bases: []part.RegionBase{{Region: 0, Base: part.Base{Clock: a.dot, Cum: 5}}}})
+	})
+	settle("as its region says, in another's favour", func(a, _ told) {
+		must(t, s.internalOp(Op{Kind: regionLost, Key: []byte(a.key), ID: []byte(a.id),
+			Object: &Lost{a.region, a.dot, a.delta, true, Heard{Origin: 1, Dot: 7, Delta: 5}}}))
+		own := part.Applied{Region: 1, Dot: 7, Made: 5}
+		if got := s.owedOf(a.key); len(got) != 1 || got[0].Winner != own {
+			t.Errorf("owed is %+v", got)
+		}
+		must(t, s.lost(a, a))
 	})
 	for key, first := range map[string]bool{"own first": true, "own later": false} {
 		wantOp(t, cincr(s.Store, key, "x", 5), 5, true)

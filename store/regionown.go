@@ -135,10 +135,10 @@ func (x *turn) total(r *ref, delta int64) (int64, bool) {
 	if parts == nil || p.regions == nil {
 		return sum(c.value, delta)
 	}
-	if !parts.Room(p.self(), delta) {
+	if !parts.Room(p.self(), c.value, delta) {
 		return 0, false
 	}
-	if _, clamped := parts.Value(); !clamped {
+	if c.value != math.MaxInt64 && c.value != math.MinInt64 { // else it may be the nearest number
 		return c.value + delta, true
 	}
 	next := slices.Clone(parts)

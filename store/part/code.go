@@ -18,6 +18,8 @@ import (
 //	        its clock - dot u, delta v, of the winner: region u8, dot u, made - delta v
 //	base    if bit 3: clock u, cum v
 //	high    if bit 5: high of the part v, of the base v
+//	settled if bit 6: up to u, yielded u, base u, sum v, its high v, number of covers u8, and for
+//	        each, by region: region u8, dot u, made v, its high v
 //
 // There is one encoding of each value, and no other is accepted.
 const (
@@ -27,7 +29,8 @@ const (
 	hasBase
 	keepsUndo // of a delta alone
 	hasHigh
-	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh
+	hasSettled
+	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh | hasSettled
 )
 
 // ErrBad means that bytes are no encoding of parts.
@@ -84,7 +87,50 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 		b[at] |= hasHigh
 		b = binary.AppendVarint(binary.AppendVarint(b, q.High), q.Base.High)
 	}
+	if q.Settled != nil {
+		b[at] |= hasSettled
+		b = q.Settled.appendTo(b)
+	}
 	return b
+}
+
+func (s *Settled) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, s.Upto)
+	b = binary.AppendUvarint(b, s.Yielded)
+	b = appendSum(binary.AppendUvarint(b, s.Base), s.Sum)
+	b = append(b, byte(len(s.Covers)))
+	for _, c := range s.Covers {
+		b = appendSum(binary.AppendUvarint(append(b, byte(c.Region)), c.Dot), c.Made)
+	}
+	return b
+}
+
+func readSettled(r *coding.Reader, clock uint64) (s Settled) {
+	s = Settled{Upto: r.UpTo(clock), Yielded: r.UpTo(clock), Base: r.Uvarint(), Sum: readSum(r)}
+	for i := range min(int(r.Byte()), MaxRegions+1) {
+		c := Cover{Region(r.Byte()), r.Uvarint(), readSum(r)}
+		if c.Region >= MaxRegions || c.Dot == 0 || i > 0 && c.Region <= s.Covers[i-1].Region {
+			r.Fail()
+		}
+		if r.Bad {
+			break
+		}
+		s.Covers = append(s.Covers, c)
+	}
+	return s
+}
+
+func appendSum(b []byte, s sum) []byte {
+	v, high := s.split()
+	return binary.AppendVarint(binary.AppendVarint(b, v), high)
+}
+
+func readSum(r *coding.Reader) sum {
+	v, high := r.Varint(), r.Varint()
+	if !inHigh(high) {
+		r.Fail()
+	}
+	return whole(v, high)
 }
 
 // AppendAgreed appends the state of a counter that regions with the same changes share; nothing if it does
@@ -166,8 +212,12 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	if fields&hasHigh != 0 {
 		q.High, q.Base.High = r.Varint(), r.Varint()
 	}
-	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{})
-	if nothing || !inHigh(q.High) || q.Base != (Base{}) && !q.Base.Valid() {
+	if fields&hasSettled != 0 {
+		s := readSettled(r, q.Clock)
+		q.Settled = &s
+	}
+	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{} || q.Settled != nil)
+	if nothing || !inHigh(q.High) || q.Base != (Base{}) && !q.Base.valid() {
 		r.Fail()
 	}
 	if q.Region >= MaxRegions || fields&^may != 0 || q.Set.Clock > q.Live ||
@@ -180,8 +230,8 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 // inHigh reports whether a High may be.
 func inHigh(n int64) bool { return -maxHigh <= n && n <= maxHigh }
 
-// Valid reports whether a base may be one of a deletion that was read.
-func (b Base) Valid() bool { return b.Clock != 0 && inHigh(b.High) }
+// valid reports whether a base may be one of a deletion that was read.
+func (b Base) valid() bool { return b.Clock != 0 && inHigh(b.High) }
 
 // readUndo reads the take-backs. Each takes six bytes or more, so memory is bounded by input.
 func (q *Part) readUndo(r *coding.Reader) {

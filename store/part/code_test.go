@@ -70,7 +70,15 @@ func TestCodeRefuses(t *testing.T) {
 		"undo of nothing":           {{Region: 1, Clock: 3, Undo: []Undo{{Dot: 0, Clock: 2, Delta: 1}}}},
 		"undos in the wrong order":  {{Region: 1, Clock: 9, Undo: []Undo{{Dot: 1, Clock: 5, Delta: 1}, {Dot: 2, Clock: 4, Delta: 1}}}},
 		"two undos at one sequence": {{Region: 1, Clock: 9, Undo: []Undo{{Dot: 1, Clock: 5, Delta: 1}, {Dot: 2, Clock: 5, Delta: 1}}}},
-		"too many parts":            make(Parts, MaxRegions+1),
+		"settled after the newest":  {{Region: 1, Clock: 3, Settled: &Settled{Upto: 4}}},
+		"yielded after the newest":  {{Region: 1, Clock: 3, Settled: &Settled{Yielded: 4}}},
+		"settled beyond all":        {{Region: 1, Clock: 3, Settled: &Settled{Sum: whole(0, maxHigh+1)}}},
+		"settled of nothing":        {{Region: 1, Base: Base{Clock: 1}, Settled: new(Settled)}},
+		"a cover of no region":      {{Region: 1, Clock: 3, Settled: &Settled{Covers: []Cover{{Region: MaxRegions, Dot: 1}}}}},
+		"a cover of nothing":        {{Region: 1, Clock: 3, Settled: &Settled{Covers: []Cover{{Region: 2}}}}},
+		"two covers of one region": {{Region: 1, Clock: 3,
+			Settled: &Settled{Covers: []Cover{{Region: 2, Dot: 1}, {Region: 2, Dot: 2}}}}},
+		"too many parts": make(Parts, MaxRegions+1),
 	} {
 		if got, err := Decode(p.AppendTo(nil)); err == nil {
 			t.Errorf("%s: %+v", name, got)
@@ -195,13 +203,13 @@ func FuzzDecode(f *testing.F) {
 			},
 			func(p *Parts) { p.SetExpiry(r, seq, min(uint64(v), MaxHLC), v) }, // a note has no later one
 			func(p *Parts) { p.TakeBack(seq, Owed{Applied{r, uint64(v), v}, Applied{1, seq, v}}) },
-			func(p *Parts) { p.DropUndo(r, seq, []uint64{2}) },
+			func(p *Parts) { p.Settle(r, seq, Settlement{Clocks: []uint64{2}, Settled: Settled{Base: seq}}) },
 			func(p *Parts) { p.Merge(sample) },
 		} {
 			q := p.Clone()
 			change(&q)
 			q.Value()
-			q.Room(r, v)
+			q.Room(r, 1<<63-1, v)
 			if _, err := Decode(q.AppendTo(nil)); err != nil {
 				t.Fatalf("%+v became %+v", p, q)
 			}
@@ -241,6 +249,8 @@ func TestAgreed(t *testing.T) {
 		func(q *Part) { q.Expire.At++ },
 		func(q *Part) { q.Expire.By++ },
 		func(q *Part) { q.Undo = nil },
+		func(q *Part) { q.Settled = new(Settled) },
+		func(q *Part) { q.Settled = &Settled{Covers: []Cover{{1, 2, sum{lo: 3}}}} },
 		func(q *Part) { q.Base.Clock++ },
 		func(q *Part) { q.Base.Cum++ },
 	} {

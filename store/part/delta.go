@@ -67,6 +67,9 @@ func AppendDelta(b []byte, before, after Parts) []byte {
 // undoSince returns what the part keeps of its earlier take-backs, and which are new; nil if it keeps none.
 func (q *Part) undoSince(was []Undo) (kept *keptUndo, added []Undo) {
 	k, i := keptUndo{}, 0
+	if n := len(was); n > 0 && n <= len(q.Undo) && &was[0] == &q.Undo[0] {
+		return &k, q.Undo[n:] // the same ones, appended to
+	}
 	for _, u := range was {
 		if i < len(q.Undo) && q.Undo[i] == u {
 			i++

@@ -23,7 +23,7 @@
 //
 // A region's stream has its changes in the order of its sequences. The region calls the same
 // function for its own change as the receiver does for its copy of that region's part:
-// Increment, Delete, Assign, SetExpiry, TakeBack, DropUndo. Or whole parts travel: Merge.
+// Increment, Delete, Assign, SetExpiry, TakeBack, Settle. Or whole parts travel: Merge.
 // Either may come first or again, as a change at a sequence that a part has already does
 // nothing; but a change is only added to the part as of the change before it: a region that has
 // missed some (a gap, a peer that was restored) merges the whole parts first.
@@ -59,6 +59,9 @@
 // taken back, too, its take-back says what counts in its place; therefore that is kept as long as
 // another one names it.
 //
+// Such a take-back would stay until a later deletion. So its region puts it into a sum, once all regions have
+// acknowledged it and nothing more is owed of the operation (Settle, settle.go).
+//
 // A region that knows both applications knows that one will be taken back, before it is. A drain hands out
 // the value as it is then (AsPaid). If two regions drain both before they know of each other,
 // the operation was handed out twice, and nobody can undo that; then it counts nowhere.
@@ -93,6 +96,7 @@
 //	handed out once              AsPaid, Seen   TestDrains, TestSeenBases
 //	late rather than never       CanTakeBack    TestScripts, TestMistakes, TestRandomRuns (room for one)
 //	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
+//	work does not grow           Settle         TestManyDrainedTwins, TestDrains
 //	a dead counter stays dead    Live           TestScripts
 //	no expiry is lost            Increment      TestScripts, TestMistakes
 //	none comes early             Expiry.By      TestScripts, TestMistakes, TestRandomRuns

@@ -1,13 +1,15 @@
 package part
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // MaxRegions bounds how many regions there are; a Region is less than it.
 const MaxRegions = 16
 
-// MaxUndo is the room that a part has for take-backs that can be dropped once all regions know them.
-// Without room nothing is taken back (CanTakeBack): the region owes it until there is some. Take-backs that
-// a base pins take no room, as they stay until a later deletion.
+// MaxUndo is the room that a part has for take-backs that not all regions have acknowledged (Settled.Upto).
+// Without room nothing is taken back (CanTakeBack): the region owes it until there is some.
 const MaxUndo = 1024
 
 // MaxHLC bounds the time of a register or an expiry. A region that sets one makes it later than
@@ -34,7 +36,9 @@ type Part struct {
 	Set    Register
 	Expire Expiry
 	Undo   []Undo // by Clock; only appended to in place, so copies may share it (Clone)
-	Base   Base   // what deletions removed; joined by itself, not with the rest
+	// Settled is what is kept of take-backs that were forgotten; nil: nothing. It is never changed in place.
+	Settled *Settled
+	Base    Base // what deletions removed; joined by itself, not with the rest
 }
 
 // Base is what deletions have removed of a part: everything up to Clock, at which the sum
@@ -73,6 +77,35 @@ type Undo struct {
 	Dot, Clock uint64
 	Delta      int64
 	Winner     Applied
+}
+
+// Settled is what a part keeps of all take-backs that it has forgotten (Settle).
+type Settled struct {
+	Upto uint64 // all regions have acknowledged the take-backs up to here
+	// Yielded is when one was forgotten last though its winner counts, since another region's names it.
+	Yielded uint64
+	// Sum is what those had taken back in whose middle the base with the clock Base is.
+	Base uint64
+	Sum  sum
+	// Covers are the winners that such a base has removed with their operations, by region, one of each.
+	Covers []Cover
+}
+
+// Cover is what operations of a region made that deletions have removed elsewhere: Made, the last of them at
+// Dot. A later deletion has seen all or none of them.
+type Cover struct {
+	Region Region
+	Dot    uint64
+	Made   sum
+}
+
+// Settlement says that take-backs at Clocks, which ascend, are forgotten, what is kept of them, and which
+// bases that rests on.
+type Settlement struct {
+	Clocks  []uint64
+	Settled // but for Yielded
+	Yields  bool
+	Bases   []RegionBase
 }
 
 // Applied is an application of an operation: Region added Made at Dot.
@@ -160,7 +193,7 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 // something to remove. They travel with the deletion. If there are take-backs, it ends some of them, and
 // the bases go with it that have removed their winners before.
 func (p Parts) Seen(r Region) (bases []RegionBase) {
-	ends := slices.ContainsFunc(p, func(q Part) bool { return len(q.Undo) > 0 })
+	ends := slices.ContainsFunc(p, func(q Part) bool { return len(q.Undo) > 0 || q.Settled != nil })
 	for i := range p {
 		switch q := &p[i]; {
 		case q.Region == r:
@@ -197,7 +230,7 @@ func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBas
 	q.mergeBase(q.asBase())
 	q.Clock, q.Live = seq, seq
 	q.Set = Register{Clock: seq, HLC: hlc, Value: value}
-	q.Expire, q.Undo = Expiry{}, nil
+	q.Expire, q.Undo, q.Settled = Expiry{}, nil, nil
 	if expire.HLC != 0 {
 		q.Expire = Expiry{Clock: seq, HLC: expire.HLC, At: expire.At, By: r}
 	}
@@ -221,51 +254,52 @@ func (p *Parts) SetExpiry(r Region, seq, hlc uint64, at int64) {
 // operation: the undo that it leaves takes the winner off the value.
 func (p Parts) CanTakeBack(o Owed, room int) (held, full bool) {
 	q := p.get(o.Region)
-	if o.Dot <= q.Base.Clock {
-		return p.Holds(o.Winner), false
+	if held = o.Dot <= q.Clock; o.Dot <= q.Base.Clock {
+		held = p.Holds(p.Ends()(o.Winner))
 	}
-	return o.Dot <= q.Clock, len(q.Undo) >= room && p.unpinned(o.Region) >= room
+	if len(q.Undo) >= room && q.Settled != nil {
+		from, _ := slices.BinarySearchFunc(q.Undo, q.Settled.Upto+1, func(u Undo, clock uint64) int {
+			return cmp.Compare(u.Clock, clock)
+		})
+		q.Undo = q.Undo[from:]
+	}
+	return held, len(q.Undo) >= room
 }
 
 // Holds reports whether the parts have an application that no deletion has removed; also if it was taken
 // back.
-func (p Parts) Holds(a Applied) bool {
-	q := p.get(a.Region)
-	return a.Dot > q.Base.Clock && a.Dot <= q.Clock
+func (p Parts) Holds(a Applied) bool { return p.holds(a.at()) }
+
+func (p Parts) holds(a at) bool {
+	q := p.get(a.region)
+	return a.dot > q.Base.Clock && a.dot <= q.Clock
 }
 
-// unpinned counts the take-backs of r that nothing but acknowledgements keeps from being dropped.
-func (p Parts) unpinned(r Region) (n int) {
-	q, named := p.get(r), p.named(r)
-	if q.Base.Clock == 0 && len(named) == 0 {
-		return len(q.Undo)
-	}
-	for _, u := range q.Undo {
-		if !u.pinned(q.Base, named) {
-			n++
+// Ends returns a function that tells which application counts in the place of one, if that was taken back, as
+// far as the parts say.
+func (p Parts) Ends() func(a Applied) Applied {
+	var winners map[at]Applied
+	return func(a Applied) Applied {
+		if len(p.get(a.Region).Undo) == 0 {
+			return a
 		}
-	}
-	return n
-}
-
-// pinned reports whether a take-back is needed although everyone has acknowledged it: its part's base is in
-// the middle of it, or another region has named what it takes back as what counts (named).
-func (u Undo) pinned(base Base, named []uint64) bool {
-	_, is := slices.BinarySearch(named, u.Dot)
-	return is || u.splits(base)
-}
-
-// named are the dots at which r applied what take-backs of other regions name as the winner.
-func (p Parts) named(r Region) (dots []uint64) {
-	for i := range p {
-		for _, u := range p[i].Undo {
-			if u.Winner.Region == r && p[i].Region != r {
-				dots = append(dots, u.Winner.Dot)
+		if winners == nil {
+			winners = make(map[at]Applied)
+			for i := range p {
+				for _, u := range p[i].Undo {
+					winners[at{p[i].Region, u.Dot}] = u.Winner
+				}
 			}
 		}
+		for range MaxRegions { // as many at most have applied it
+			w, is := winners[a.at()]
+			if !is {
+				break
+			}
+			a = w
+		}
+		return a
 	}
-	slices.Sort(dots)
-	return dots
 }
 
 // TakeBack takes back what a region owes, at its sequence seq. It does not keep the counter alive. A base
@@ -281,38 +315,6 @@ func (p *Parts) TakeBack(seq uint64, o Owed) {
 	q.Clock = seq
 	q.setSum(q.sum().sub(o.Made))
 	q.Undo = append(q.Undo, Undo{Dot: o.Dot, Clock: seq, Delta: o.Made, Winner: o.Winner})
-}
-
-// Spent returns the clocks of r's take-backs that nobody needs any more: everyone has
-// acknowledged them (acked says how far each region has taken r's stream, as it says in its
-// own), so every later base is behind them; and r's base, which no other region's exceeds
-// there, is not in the middle of them; and nobody names what they take back as a winner. Only r asks, of its
-// own parts.
-func (p Parts) Spent(r Region, acked func(by, of Region) uint64, regions []Region) (clocks []uint64) {
-	q := p.get(r)
-	if len(q.Undo) == 0 || !ackedByAll(r, q.Undo[0].Clock, acked, regions) {
-		return nil
-	}
-	named := p.named(r)
-	for _, u := range q.Undo {
-		if !ackedByAll(r, u.Clock, acked, regions) {
-			break // nor any later one
-		}
-		if !u.pinned(q.Base, named) {
-			clocks = append(clocks, u.Clock)
-		}
-	}
-	return clocks
-}
-
-// DropUndo forgets r's take-backs at these clocks, which ascend, at r's sequence seq.
-func (p *Parts) DropUndo(r Region, seq uint64, clocks []uint64) {
-	q := p.next(r, seq)
-	if q == nil {
-		return
-	}
-	q.Clock = seq
-	q.Undo = q.undoWithout(clocks)
 }
 
 // undoWithout returns the take-backs but for those at these clocks, which ascend.

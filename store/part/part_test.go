@@ -66,7 +66,8 @@ func TestRoom(t *testing.T) {
 		var p Parts
 		p.Increment(3, 1, c.own, Expiry{})
 		p.Increment(7, 1, c.other, Expiry{})
-		if got := p.Room(3, c.delta); got != c.want {
+		v, _ := p.Value()
+		if got := p.Room(3, v, c.delta); got != c.want {
 			t.Errorf("Room of %+v: %v", c, got)
 		}
 	}
@@ -114,7 +115,7 @@ func TestBeyond(t *testing.T) {
 	if err != nil || p[1].High != 1 || p.Share(1) != most {
 		t.Fatalf("%v, %+v", err, p)
 	}
-	if show("decoded", again, most, false); p.Room(1, 1) || p.Room(1, -1) != true {
+	if show("decoded", again, most, false); p.Room(1, most, 1) || !p.Room(1, most, -1) {
 		t.Error("no room but back")
 	}
 	p.Increment(0, 5, 1000, Expiry{})
@@ -183,7 +184,7 @@ func TestTakeBackOfWhatIsGone(t *testing.T) {
 }
 
 // TestRoomForUndo: without room a part takes nothing back of its own accord, and others do what its region
-// did. Take-backs that a base pins take no room.
+// did. Take-backs that all regions have acknowledged take no room.
 func TestRoomForUndo(t *testing.T) {
 	t.Parallel()
 	var p Parts
@@ -208,9 +209,10 @@ func TestRoomForUndo(t *testing.T) {
 		t.Errorf("not what was taken back: %+v", p)
 	}
 	p.Delete(1, 1, seen)
-	if v, _ := p.Value(); full(1) || v != 6 {
-		t.Errorf("a base pins all: value %d, %+v", v, p)
+	if v, _ := p.Value(); !full(1) || v != 6 {
+		t.Errorf("a base is in the middle of all: value %d, %+v", v, p)
 	}
+	p.Settle(0, 30, Settlement{Settled: Settled{Upto: 27}})
 	p.TakeBack(40, lost(0, 9, 1))
 	if !full(1) || full(2) {
 		t.Errorf("one more takes room: %+v", p)
@@ -220,8 +222,8 @@ func TestRoomForUndo(t *testing.T) {
 	}
 }
 
-// TestDropUndo drops take-backs of many.
-func TestDropUndo(t *testing.T) {
+// TestSettle drops take-backs of many.
+func TestSettle(t *testing.T) {
 	t.Parallel()
 	var p Parts
 	for seq := uint64(1); seq < 200; seq += 2 {
@@ -229,13 +231,15 @@ func TestDropUndo(t *testing.T) {
 		p.TakeBack(seq+1, lost(0, seq, 1))
 	}
 	before := slices.Clone(p)
-	spent := p.Spent(0, func(by, of Region) uint64 { return 10 }, everyone)
-	p.DropUndo(0, 300, append([]uint64{1}, spent...))
+	spent, _ := p.Spent(0, func(_, _ Region) uint64 { return 10 }, everyone, nil)
+	spent.Clocks = append([]uint64{1}, spent.Clocks...)
+	p.Settle(0, 300, spent)
 	if p[0].Clock != 300 { // else others would keep their copies
 		t.Errorf("the part is as of %d", p[0].Clock)
 	}
-	if len(spent) != 5 || len(p[0].Undo) != 95 || p[0].Undo[0].Clock != 12 || len(before[0].Undo) != 100 {
-		t.Errorf("%d were acknowledged: %+v", len(spent), p[0].Undo)
+	if len(spent.Clocks) != 6 || len(p[0].Undo) != 95 || p[0].Undo[0].Clock != 12 ||
+		len(before[0].Undo) != 100 {
+		t.Errorf("%d were acknowledged: %+v", len(spent.Clocks), p[0].Undo)
 	}
 }
 
@@ -247,7 +251,7 @@ func TestKnownChanges(t *testing.T) {
 	q.Increment(1, 9, 1, Expiry{HLC: 1})
 	q.SetExpiry(1, 8, 1, 1)
 	q.TakeBack(9, lost(1, 2, 1))
-	q.DropUndo(1, 2, nil)
+	q.Settle(1, 2, Settlement{Yields: true})
 	q.Increment(1, 0, 1, Expiry{})
 	q.Increment(MaxRegions, 1, 1, Expiry{})
 	q.MergePart(Part{Region: MaxRegions, Clock: 1})
@@ -407,25 +411,6 @@ func TestExpiryIsClosed(t *testing.T) {
 	}
 }
 
-// TestSpent: an undo that the base is in the middle of stays, whichever regions have acknowledged it.
-func TestSpent(t *testing.T) {
-	t.Parallel()
-	all := func(by, of Region) uint64 { return 100 }
-	var p Parts
-	p.Increment(0, 1, 5, Expiry{})
-	seen := p.Seen(1)
-	p.TakeBack(2, lost(0, 1, 5))
-	p.Delete(1, 1, seen)
-	if clocks := p.Spent(0, all, everyone); clocks != nil {
-		t.Errorf("%d may go, but the base needs it", clocks)
-	}
-	p.Increment(0, 3, 1, Expiry{})
-	p.Delete(1, 4, p.Seen(1))
-	if clocks := p.Spent(0, all, everyone); !slices.Equal(clocks, []uint64{2}) {
-		t.Errorf("%d may go", clocks)
-	}
-}
-
 // TestExpiryIsAssertedAgain: a region that had not seen an increment deletes what has expired;
 // what is left of the counter expires too.
 func TestExpiryIsAssertedAgain(t *testing.T) {
@@ -458,9 +443,9 @@ func TestSeenBases(t *testing.T) {
 	p.Delete(1, 2, nil) // of which the third does not hear
 	bases := p.Seen(2)
 	p.Delete(2, 1, bases)
-	p.DropUndo(0, 4, []uint64{3})
+	p.Settle(0, 4, Settlement{Clocks: []uint64{3}})
 	third.Delete(2, 1, bases)
-	third.DropUndo(0, 4, []uint64{3})
+	third.Settle(0, 4, Settlement{Clocks: []uint64{3}})
 	if v, _ := third.Value(); v != 0 {
 		t.Errorf("%d: %+v", v, third)
 	}
@@ -489,11 +474,8 @@ func TestCovered(t *testing.T) {
 			t.Errorf("%+v is taken back: %d, %+v", o, v, p)
 		}
 	}
-	if clocks := p.Spent(1, func(_, _ Region) uint64 { return 9 }, everyone); len(clocks) != 0 {
-		t.Errorf("%v are forgotten, by which the first is found", clocks)
-	}
-	if p.unpinned(1) != 0 {
-		t.Error("one that is named takes room")
+	if s, _ := p.Spent(1, func(_, _ Region) uint64 { return 9 }, everyone, nil); len(s.Clocks) != 0 {
+		t.Errorf("%v are forgotten, by which the first is found", s.Clocks)
 	}
 	round := Owed{first, third} // which cannot be
 	p.TakeBack(3, round)

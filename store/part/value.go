@@ -20,6 +20,9 @@ func (q *Part) remaining() sum {
 	if q.Base.Clock == 0 {
 		return v
 	}
+	if s := q.Settled; s != nil && s.Base == q.Base.Clock {
+		v = v.plus(s.Sum) // any later base has seen the take-backs
+	}
 	for _, u := range slices.Backward(q.Undo) {
 		if u.Clock <= q.Base.Clock {
 			break // this base has seen it, and all before
@@ -58,7 +61,9 @@ func (p Parts) Value() (v int64, clamped bool) { return p.sum().nearest() }
 
 // AsTakenBack is the value after a TakeBack.
 func (p Parts) AsTakenBack(o Owed) (v int64, clamped bool) {
-	if o.Dot > p.get(o.Region).Base.Clock && len(p.covered()) == 0 { // as nearly always
+	if o.Dot > p.get(o.Region).Base.Clock && !slices.ContainsFunc(p.covered(), func(c Cover) bool {
+		return c.at() == o.at()
+	}) { // as nearly always
 		return p.sum().sub(o.Made).nearest()
 	}
 	p = p.Clone()
@@ -72,7 +77,7 @@ func (p Parts) sum() (s sum) {
 		s = s.plus(p[i].remaining())
 	}
 	for _, a := range p.covered() {
-		s = s.sub(a.Made)
+		s = s.less(a.Made)
 	}
 	last, _ := p.register()
 	return s.add(last.Value)
@@ -81,8 +86,9 @@ func (p Parts) sum() (s sum) {
 // covered are the applications that do not count any more, although no deletion has seen them and nobody
 // has taken them back: deletions have removed others of the same operations. Such a base is between dot and
 // clock of a take-back, which names the application that counts; or, if that was taken back as well, this is
-// found by the take-back which says so.
-func (p Parts) covered() (all []Applied) {
+// found by the take-back which says so. Of those that were forgotten there is one for each region.
+func (p Parts) covered() (all []Cover) {
+	var ends []Applied
 	for i := range p {
 		q := &p[i]
 		for _, u := range slices.Backward(q.Undo) {
@@ -90,17 +96,25 @@ func (p Parts) covered() (all []Applied) {
 				break
 			}
 			if u.splits(q.Base) {
-				all = append(all, u.Winner)
+				ends = append(ends, u.Winner)
 			}
 		}
 	}
-	more := len(all) > 0
+	more := len(ends) > 0
 	for n := 0; more && n < MaxRegions; n++ { // as many regions at most have applied it
-		slices.SortFunc(all, Applied.Compare)
-		all = slices.CompactFunc(all, func(a, b Applied) bool { return a.Compare(b) == 0 })
-		more = p.follow(all)
+		slices.SortFunc(ends, Applied.Compare)
+		ends = slices.CompactFunc(ends, func(a, b Applied) bool { return a.Compare(b) == 0 })
+		more = p.follow(ends)
 	}
-	return slices.DeleteFunc(all, func(a Applied) bool { return !p.Holds(a) })
+	for _, a := range ends {
+		all = append(all, Cover{a.Region, a.Dot, whole(a.Made, 0)})
+	}
+	for i := range p {
+		if s := p[i].Settled; s != nil {
+			all = append(all, s.Covers...)
+		}
+	}
+	return slices.DeleteFunc(all, func(c Cover) bool { return !p.holds(c.at()) })
 }
 
 // follow puts in the place of applications, which are ordered, the winners to which they were taken back, and
@@ -142,7 +156,7 @@ func (p Parts) Share(r Region) int64 {
 	s := q.remaining()
 	for _, a := range p.covered() {
 		if a.Region == r {
-			s = s.sub(a.Made)
+			s = s.less(a.Made)
 		}
 	}
 	if last, of := p.register(); of == r {
@@ -168,12 +182,16 @@ func (e Expiry) compare(o Expiry) int {
 	return cmp.Or(cmp.Compare(e.HLC, o.HLC), cmp.Compare(e.At, o.At), cmp.Compare(e.By, o.By))
 }
 
-// Room reports whether r may add delta: neither its own part nor the value leaves int64. What
-// other regions did meanwhile, or take-backs, may have taken them out of it; then only what leads back
-// has room.
-func (p Parts) Room(r Region, delta int64) bool {
+// Room reports whether r may add delta to a counter that shows value: neither its own part nor the value
+// leaves int64. Changes of other regions, or take-backs, may have taken them out of it meanwhile; then only
+// what leads back has room.
+func (p Parts) Room(r Region, value, delta int64) bool {
+	before := whole(value, 0)
+	if value == math.MaxInt64 || value == math.MinInt64 { // perhaps the nearest one
+		before = p.sum()
+	}
 	q := p.get(r)
-	return q.remaining().room(delta) && p.sum().room(delta)
+	return q.remaining().room(delta) && before.room(delta)
 }
 
 // Owes reports whether a region is still to take something back: the parts have that or the winner, which no
@@ -185,7 +203,7 @@ func (p Parts) Owes(o Owed) (owes, here bool) {
 	if o.Dot > q.Clock && o.Dot > q.Base.Clock {
 		return false, false
 	}
-	return (o.Dot > q.Base.Clock || p.Holds(o.Winner)) && !q.tookBack(o.Dot), true
+	return (o.Dot > q.Base.Clock || p.Holds(p.Ends()(o.Winner))) && !q.tookBack(o.Dot), true
 }
 
 // Owed is an application that its region is to take back, as Winner counts.

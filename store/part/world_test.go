@@ -45,7 +45,7 @@ type message struct {
 	value      int64
 	expire     Expiry
 	bases      []RegionBase
-	spent      []uint64
+	spent      Settlement
 	whole      Parts // what the sender knows after it; nil: it is not about a counter
 	carried    Part  // a whole part that goes with it: the winner's
 	back       int   // of a take-back: the opid, and which application of it counts
@@ -129,6 +129,7 @@ type rules struct {
 	ownClock  bool // a region judges every expiry by its own clock
 	anyOwner  bool // … Deletes what has expired, whoever has set that.
 	dropEarly bool // undo entries go at once
+	noDebts   bool // … also if debts name them
 
 	room      int  // for take-backs; 0: MaxUndo
 	noDue     bool // what there is no room for is not taken back
@@ -354,6 +355,10 @@ func (w *world) apply(i int, m *message, whole bool) {
 		}
 		w.hear(i, m)
 		if m.kind == 'n' && !w.rules.dueIsPaid {
+			// its region knows the winner
+			r.owed = slices.DeleteFunc(slices.Clone(r.owed), func(d debt) bool {
+				return d.k == m.key && d.Applied == m.undone.Applied
+			})
 			w.owe(r, debt{m.key, m.back, m.rank, m.undone})
 		}
 		w.inherit(i)
@@ -375,7 +380,7 @@ func (p *Parts) redo(m *message) {
 	case 't':
 		p.TakeBack(m.seq, m.undone)
 	case 'u':
-		p.DropUndo(m.from, m.seq, m.spent)
+		p.Settle(m.from, m.seq, m.spent)
 	case 'w':
 		p.Merge(m.whole)
 	}
@@ -522,13 +527,20 @@ func (w *world) dropUndo(i, k int) bool {
 	r := &w.r[i]
 	acked := func(by, of Region) uint64 { return r.acked[by][of] }
 	others := slices.DeleteFunc(r.living(), func(o Region) bool { return o == r.id || w.rules.dropEarly })
-	clocks := r.parts(k).Spent(r.id, acked, others)
-	if len(clocks) == 0 {
+	var owed []Owed
+	r.settle(k, new(message))
+	for _, d := range r.owed {
+		if d.k == k && !w.rules.noDebts {
+			owed = append(owed, d.Owed)
+		}
+	}
+	spent, some := r.parts(k).Spent(r.id, acked, others, owed)
+	if !some {
 		return false
 	}
 	r.seq++
-	r.edit(k).DropUndo(r.id, r.seq, clocks)
-	r.change(k, message{kind: 'u', spent: clocks})
+	r.edit(k).Settle(r.id, r.seq, spent)
+	r.change(k, message{kind: 'u', spent: spent})
 	return true
 }
 
@@ -606,6 +618,6 @@ func (m *message) hash(h *maphash.Hash) {
 	for _, s := range m.bases {
 		out = append(out, byte(s.Region), byte(s.Clock), byte(s.Cum))
 	}
-	out = append(Parts{m.carried}.AppendTo(out), byte(len(m.spent)))
+	out = m.spent.AppendTo(Parts{m.carried}.AppendTo(out))
 	h.Write(m.whole.AppendTo(out))
 }
