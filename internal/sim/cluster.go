@@ -99,7 +99,7 @@ func RunCluster(o Options) Result {
 		c.nemesis.Swarm()
 		share = 0.5
 	}
-	c.load.Choose(o.Work, share, "")
+	c.load.Choose(o.Work, share, "", w.Rand())
 	w.Say("faults: %s; clients: %s", c.nemesis.Names(), c.load.Names())
 	if c.found(); w.Failure() == "" {
 		c.load.Prepare()

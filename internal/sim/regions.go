@@ -68,7 +68,6 @@ func RunRegions(o Options) Result {
 	w := o.world()
 	s := &regionsWorld{w: w, history: NewRegionHistory(w), options: o, drainers: make(map[string]*region),
 		load: &Workload{World: w, Keys: regionKeys, Refusal: "READONLY"}}
-	s.found()
 	s.nemesis = &Nemesis{World: w, Every: o.Every, Target: s.target,
 		Faults: slices.Concat(MachineFaults, ServerFaults, s.faults())}
 	s.nemesis.Only(o.Only)
@@ -76,6 +75,7 @@ func RunRegions(o Options) Result {
 		s.nemesis.Swarm()
 	}
 	w.Say("faults: %s", s.nemesis.Names())
+	s.found()
 	s.work()
 	for s.nemesis.Struck < o.Faults && w.Failure() == "" {
 		s.nemesis.Strike()
@@ -150,12 +150,13 @@ func (s *regionsWorld) tune(o *store.Options) { o.LogFileSize, o.RegionBacklog =
 
 // found makes the regions. Their clocks may be minutes apart.
 func (s *regionsWorld) found() {
+	two := s.w.Chance(twoClusters)
 	for i := range regionCount {
 		shards := 0
 		switch {
 		case i == 0:
 			shards = s.options.Shards
-		case i == 1 && s.options.Shards > 0 && s.w.Chance(twoClusters):
+		case i == 1 && s.options.Shards > 0 && two:
 			shards = 2
 		}
 		if !s.operator().add(s.build(shards), true) {
@@ -177,6 +178,8 @@ func (s *regionsWorld) found() {
 func (s *regionsWorld) build(shards int) *region {
 	s.mu.Lock()
 	r := &region{name: fmt.Sprint("r", s.made)}
+	// The seed alone decides what this draws; what the world draws depends on the order of goroutines.
+	rng := rand.New(rand.NewPCG(s.w.Seed, uint64(3+s.made)))
 	s.made++
 	s.mu.Unlock()
 	if shards > 0 {
@@ -194,13 +197,13 @@ func (s *regionsWorld) build(shards int) *region {
 	r.load = &Workload{World: s.w, History: NewHistory(s.w), Keys: regionKeys, Connect: func() Sender {
 		return newRouter(s.w, r.machines)
 	},
-		Refusal: s.load.Refusal, Suffix: "@" + r.name, Leaps: s.w.Chance(0.5)}
+		Refusal: s.load.Refusal, Suffix: "@" + r.name, Leaps: rng.IntN(2) == 0}
 	share := 1.0
 	if s.options.Swarm {
 		share = 0.5
 	}
 	// Tables must be alike in all regions; the others need what regions do not share.
-	r.load.Choose(s.options.Work, share, "tables,transfer,across,hold,drain,throttle,cents")
+	r.load.Choose(s.options.Work, share, "tables,transfer,across,hold,drain,throttle,cents", rng)
 	return r
 }
 

@@ -112,13 +112,13 @@ var activities = []activity{
 }
 
 // Choose says what clients do: what is named, separated by commas. Empty: each with probability p,
-// but for some.
-func (l *Workload) Choose(names string, p float64, but string) {
+// drawn from rng, but for some.
+func (l *Workload) Choose(names string, p float64, but string, rng *rand.Rand) {
 	for i, a := range activities {
 		if strings.Contains(","+but+",", ","+a.name+",") {
 			continue
 		}
-		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && l.World.Chance(p) {
+		if i == 0 || strings.Contains(","+names+",", ","+a.name+",") || names == "" && rng.Float64() < p {
 			if i > 0 && l.Deals > 0 {
 				a.weight *= 50
 			}
