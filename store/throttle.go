@@ -12,8 +12,8 @@ import (
 
 // Throttle: the generic cell rate algorithm (GCRA), as in ITU-T I.371 and redis-cell. The counter holds the
 // theoretical arrival time (TAT), unix microseconds, at which the rate is used up to no degree any more, and
-// expires with it. An operation moves it by its quantity of intervals, unless it would then be farther ahead
-// of the clock than the burst allows.
+// expires at the full second behind it. An operation moves it by its quantity of intervals, unless it would
+// then be farther ahead of the clock than the burst allows.
 
 // The refusals of a throttle.
 var (
@@ -78,18 +78,18 @@ func (t *throttle) spend(tat, now int64) (next int64, ok bool) {
 	return next, next <= addSaturated(now, t.tolerance)
 }
 
-// answer returns the five numbers of a reply at a TAT: whether it is limited, the limit, how many permits
-// remain, and in how many seconds a retry can succeed and all permits are there again.
-func (t *throttle) answer(tat, now int64, limited bool) []int64 {
+// reply answers five numbers at a TAT: whether it is limited, the limit, how many permits remain, and in how
+// many seconds a retry can succeed and all permits are there again.
+func (t *throttle) reply(op *Op, tat, now int64, limited bool) {
 	full := max(tat-now, 0)
-	answer := []int64{0, t.limit, max(t.tolerance-full, 0) / t.interval, -1, seconds(full)}
+	answer := [5]int64{0, t.limit, max(t.tolerance-full, 0) / t.interval, -1, seconds(full)}
 	if limited {
 		answer[0] = 1
 		if t.quantity <= t.limit {
 			answer[3] = seconds(addSaturated(full, t.interval*t.quantity) - t.tolerance)
 		}
 	}
-	return answer
+	op.Values = append(op.Values, answer[:]...)
 }
 
 // seconds rounds up.
@@ -116,10 +116,11 @@ func (x *turn) cThrottle(op *Op) error {
 	tat := x.valueOf(r)
 	next, ok := t.spend(tat, now)
 	if !ok || t.quantity == 0 {
-		op.Values = append(op.Values, t.answer(tat, now, !ok)...)
+		t.reply(op, tat, now, !ok)
 		return nil
 	}
-	e := &entry{kind: entrySet, key: r.key, c: r.c}
+	e := &x.entry
+	*e = entry{kind: entrySet, key: r.key, c: r.c}
 	if op.Kind == CThrottle {
 		if err := x.makeRoom(r); err != nil {
 			return err
@@ -128,15 +129,16 @@ func (x *turn) cThrottle(op *Op) error {
 		e.kind, e.clip, e.flags = entryThrottle, t.print, flagClipped
 	}
 	e.value = next
-	e.setExpire(next/1000 + 1)
+	e.setExpire(seconds(next) * 1000) // at a full second, so that it changes seldom
 	x.markReplaced(e, r)
 	if op.Kind == CThrottle {
 		x.logApply(r, e)
 		r.t.figures.Applied++
 	} else {
-		x.log(r.p, e)
+		x.logKept(r.p, e)
 	}
-	op.Values, op.Applied = append(op.Values, t.answer(next, now, false)...), true
+	t.reply(op, next, now, false)
+	op.Applied = true
 	return nil
 }
 
@@ -159,10 +161,10 @@ func (x *turn) knownThrottle(op *Op, r *ref, t *throttle) (known bool, err error
 		case r.seen.Clip != t.print || r.seen.Delta != t.quantity:
 			return true, ErrOtherThrottle
 		}
-		op.Values = append(op.Values, t.answer(r.seen.Result, r.seen.UnixMs*1000, false)...)
+		t.reply(op, r.seen.Result, r.seen.UnixMs*1000, false)
 	default:
 		r.t.figures.Duplicates++
-		op.Values = append(op.Values, t.answer(x.valueOf(r), x.wall*1000, false)...)
+		t.reply(op, x.valueOf(r), x.wall*1000, false)
 	}
 	return true, nil
 }

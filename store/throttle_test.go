@@ -104,6 +104,19 @@ func TestThrottleVectors(t *testing.T) {
 	}
 }
 
+// TestThrottleExpires: the counter stays until its time has come, and goes at the next full second.
+func TestThrottleExpires(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	clock.wall = 1_700_000_000_900
+	for i, want := range []int64{1_700_000_001_000, 1_700_000_001_000, 1_700_000_002_000} {
+		must(t, do(s, throttled("k", fmt.Sprint(i), 9, 20, 1, 1)).Err)
+		if got := do(s, Op{Kind: ExpireTime, Key: []byte("k")}).Value; got != want {
+			t.Errorf("after request %d it expires at %d, not %d", i, got, want)
+		}
+	}
+}
+
 // TestThrottleRefusals: what no throttle can be, and what its opid cannot be.
 func TestThrottleRefusals(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
