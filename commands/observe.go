@@ -272,6 +272,9 @@ func (srv *Server) infoFBF(v *observe.View, b *observe.Lines) {
 	b.Add("positives_confirmed", s.Confirmed)
 	b.Add("positives_dismissed", s.Dismissed)
 	infoWaits(srv, b)
+	for i, f := range v.Store.Followers() {
+		fmt.Fprintf(b, "follower%d:name=%s,lag_bytes=%d,kept_bytes=%d\r\n", i, f.Name, f.Lag, f.Kept)
+	}
 	for _, o := range v.Store.Tables() {
 		t, err := v.Store.TableInfo(o.Name)
 		if err != nil {

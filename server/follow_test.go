@@ -29,6 +29,9 @@ func TestFollowCommand(t *testing.T) {
 	if strings.Count(all, " value b:1 ") != 1 || strings.Contains(all, "a:1") {
 		t.Errorf("the counters of b: are %s", all)
 	}
+	if info := c.do("INFO", "fbf"); !strings.Contains(info, "\nfollower0:name=g,lag_bytes=0,kept_bytes=0\r\n") {
+		t.Errorf("INFO has no group g without a lag:\n%s", info)
+	}
 	c.send(frame("CFOLLOW", "g", now, "BLOCK", "60000", "PREFIX", "a:"))
 	other.do("CINCRBY", "b:1", "y", "5")
 	other.expect(":7", "CINCRBY", "a:1", "y", "2")

@@ -144,7 +144,8 @@ var storageSettings = []Setting{
 	}, {
 		Name: "follow-backlog", Group: GroupStorage, Default: "1gb",
 		Doc: "How much of the op log is kept on disk for those who follow the counters (CFOLLOW, `fbfkv follow`), " +
-			"once there are any. A follower further behind must begin again, and is told which changes it lost.",
+			"once there are any. A follower further behind must begin again, and is told which changes it lost. " +
+			"INFO FBF shows how far each group is behind.",
 		kind: memory(func(c *Config) *int64 { return &c.FollowBacklog }, 1<<20, 1<<50),
 	}, {
 		Name: "partitions", Group: GroupStorage, Default: "16",

@@ -163,6 +163,25 @@ func (s *Store) releaseFollowed() {
 	}
 }
 
+// FollowerInfo says how far a group has read the op log.
+type FollowerInfo struct {
+	Name string
+	Lag  uint64 // bytes of the log that it has not read, about
+	Kept uint64 // bytes of the log that are kept for it alone
+}
+
+// Followers returns the groups for which the op log is kept, by their names.
+func (s *Store) Followers() (all []FollowerInfo) {
+	s.followers.mu.Lock()
+	defer s.followers.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.followers.of)) {
+		if h := s.followers.of[name].hold; !h.Lost() {
+			all = append(all, FollowerInfo{name, h.Lag(), h.Kept()})
+		}
+	}
+	return all
+}
+
 // saveFollowers is called with the followers locked.
 func (s *Store) saveFollowers() error {
 	return s.db.SetFollowers(slices.Sorted(maps.Keys(s.followers.of)))

@@ -287,8 +287,17 @@ func TestFollowTooSlow(t *testing.T) {
 	s = testStore(t, func(o *Options) { o.FS, o.FollowBacklog = fs, 300<<10 })
 	f.s = s
 	fill("b", 200)
-	if f.catchUp(t, FollowCursor); len(f.lines) != 400 {
-		t.Fatalf("told %d of 400 changes", len(f.lines))
+	lag := func() uint64 {
+		t.Helper()
+		all := s.Followers()
+		if len(all) != 1 || all[0].Name != "g" {
+			t.Fatalf("the groups are %+v", all)
+		}
+		return all[0].Lag
+	}
+	before := lag()
+	if f.catchUp(t, FollowCursor); len(f.lines) != 400 || before < 400*400 || lag() != 0 {
+		t.Fatalf("told %d of 400 changes; the lag was %d bytes, and is %d", len(f.lines), before, lag())
 	}
 	lost := fmt.Sprintf("partition 0 did from %d to ", s.partitions[0].seq+1)
 	fill("c", 1500)

@@ -9,10 +9,10 @@ type Hold struct {
 	name  string
 	limit uint64   // bytes
 	lows  []uint64 // as the log's own; l.mu guards it
-	// slides: it keeps the newest files of at most limit bytes, and is lost when at goes, the file in
-	// which its reader is.
+	// slides: it keeps the newest files of at most limit bytes, and is lost when the file goes in which its
+	// reader is.
 	slides bool
-	at     uint64
+	at     Bookmark // of the reader
 }
 
 // Hold keeps all that the log holds now, and what will be appended, until it is
@@ -38,9 +38,9 @@ func (l *Log) hold(h *Hold) *Hold {
 		l.holds = make(map[string]*Hold)
 	}
 	if l.holds[h.name] = h; len(l.closed) > 0 {
-		h.at = l.closed[0].num
+		h.at.file = l.closed[0].num
 	} else {
-		h.at = l.current.num
+		h.at.file = l.current.num
 	}
 	return h
 }
@@ -49,7 +49,20 @@ func (l *Log) hold(h *Hold) *Hold {
 func (h *Hold) ReadTo(m Bookmark) {
 	h.l.mu.Lock()
 	defer h.l.mu.Unlock()
-	h.at = m.file
+	h.at = m
+}
+
+// Lag returns about how many bytes of the log its reader has not read.
+func (h *Hold) Lag() uint64 {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	lag := h.l.pos - max(h.at.at, headerSize)
+	for _, s := range h.l.closed {
+		if s.num >= h.at.file {
+			lag += s.size
+		}
+	}
+	return uint64(max(lag, 0))
 }
 
 // Acknowledge gives up the sections of a partition below a sequence.
@@ -110,7 +123,7 @@ func (l *Log) obsolete() int {
 			kept -= uint64(l.closed[from].size)
 			from++
 		}
-		lost := kept > h.limit || h.slides && from > 0 && h.at <= l.closed[from-1].num
+		lost := kept > h.limit || h.slides && from > 0 && h.at.file <= l.closed[from-1].num
 		if !lost {
 			n = min(n, from)
 		}

@@ -373,8 +373,20 @@ func TestHoldNewest(t *testing.T) {
 	const limit = 350 << 10
 	h := l.HoldNewest("a", limit)
 	expect(t, "files within the limit", grow(4), 4)
+	at, err := l.BookmarkAt(map[uint16]uint64{0: 1}), error(nil)
 	for range 2 {
-		h.ReadTo(Bookmark{file: l.current.num})
+		before := h.Lag()
+		var read uint64
+		at, err = l.Follow(at, func(record []byte) error {
+			read += uint64(len(record))
+			return nil
+		})
+		if err != nil || before < read || before > read*11/10 {
+			t.Errorf("%d bytes of records, %d of lag (%v)", read, before, err)
+		}
+		if h.ReadTo(at); h.Lag() != 0 {
+			t.Errorf("a reader that has all lags by %d bytes", h.Lag())
+		}
 		if files := grow(6); files < 3 || h.Kept() > limit || h.Lost() {
 			t.Errorf("%d files are kept for a reader that has read the others, %d bytes", files, h.Kept())
 		}
