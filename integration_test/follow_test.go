@@ -4,25 +4,38 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// sqlite asks a database.
-func sqlite(t *testing.T, db, query string) string {
-	t.Helper()
-	out, err := exec.Command("sqlite3", "-cmd", ".timeout 10000", db, query).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", query, err, out)
-	}
-	return strings.TrimSpace(string(out))
+// database is one that takes what `fbfkv follow --format sql` writes.
+type database interface {
+	ask(query string) (string, error)
+	counters() string // a query of the keys, in hexadecimal digits, and values
+	taker() *exec.Cmd // reads statements from its standard input until one fails
+}
+
+// sqlite is a database in a file.
+type sqlite string
+
+func (db sqlite) ask(query string) (string, error) {
+	out, err := exec.Command("sqlite3", "-cmd", ".timeout 10000", string(db), query).Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (db sqlite) counters() string { return "SELECT hex(key) || ' ' || value FROM counters" }
+
+func (db sqlite) taker() *exec.Cmd {
+	return exec.Command("sqlite3", "-bail", "-cmd", ".timeout 10000", string(db))
 }
 
 // sink is `fbfkv follow` and the database that it is piped into.
@@ -31,10 +44,10 @@ type sink struct {
 }
 
 // followInto starts a follower whose output a database takes.
-func followInto(t *testing.T, s *server, db, from string) *sink {
+func followInto(t *testing.T, s *server, db database, from string) *sink {
 	t.Helper()
 	p := &sink{follow: exec.Command(program, "follow", s.address(), "--format", "sql", "--from", from),
-		db: exec.Command("sqlite3", "-bail", "-cmd", ".timeout 10000", db)}
+		db: db.taker()}
 	p.db.Stderr, p.follow.Stderr = os.Stderr, os.Stderr
 	pipe, err := p.follow.StdoutPipe()
 	if err != nil {
@@ -57,12 +70,30 @@ func (p *sink) end() {
 }
 
 // position is where a follower goes on that writes to a database.
-func position(t *testing.T, db string) string {
+func position(db database) string {
+	cursor, _ := db.ask("SELECT cursor FROM fbfkv_follow") // which may not have the table yet
+	return cmp.Or(cursor, "snapshot")
+}
+
+// awaitEqual waits until a database has what the server has, and returns it.
+func awaitEqual(t *testing.T, s *server, db database) (got map[string]int64) {
 	t.Helper()
-	if sqlite(t, db, "SELECT name FROM sqlite_schema WHERE name = 'fbfkv_follow'") == "" {
-		return "snapshot"
+	want, _ := counters(t, s.client())
+	end := time.Now().Add(patience)
+	for !maps.Equal(got, want) && time.Now().Before(end) {
+		time.Sleep(50 * time.Millisecond)
+		out, _ := db.ask(db.counters())
+		got = map[string]int64{}
+		for line := range strings.Lines(out) {
+			digits, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			key, _ := hex.DecodeString(digits)
+			got[string(key)], _ = strconv.ParseInt(value, 10, 64)
+		}
 	}
-	return cmp.Or(sqlite(t, db, "SELECT cursor FROM fbfkv_follow"), "snapshot")
+	if !maps.Equal(got, want) {
+		t.Errorf("the database has %v, want %v", got, want)
+	}
+	return got
 }
 
 // TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as
@@ -72,7 +103,7 @@ func TestFollowIntoSQLite(t *testing.T) {
 	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
 	ctx := context.Background()
 	s := startServer(t)
-	db := filepath.Join(t.TempDir(), "sink.db")
+	db := sqlite(filepath.Join(t.TempDir(), "sink.db"))
 	c := s.client()
 	odd := []string{"it's", "a\n.quit\n", "\\q", "ä;--", "\"k\""}
 	opid := 0
@@ -92,9 +123,9 @@ func TestFollowIntoSQLite(t *testing.T) {
 	}
 	count(5000)
 	for round := range 9 {
-		from := position(t, db)
+		from := position(db)
 		p := followInto(t, s, db, from)
-		for end := time.Now().Add(patience); position(t, db) == from && time.Now().Before(end); {
+		for end := time.Now().Add(patience); position(db) == from && time.Now().Before(end); {
 			count(100)
 		}
 		switch round % 3 {
@@ -110,30 +141,9 @@ func TestFollowIntoSQLite(t *testing.T) {
 			c.FlushAll(ctx)
 		}
 	}
-	p := followInto(t, s, db, position(t, db))
+	p := followInto(t, s, db, position(db))
 	defer p.end()
-	want, _ := counters(t, c)
-	got := map[string]int64{}
-	end := time.Now().Add(patience)
-	for !maps.Equal(got, want) && time.Now().Before(end) {
-		time.Sleep(50 * time.Millisecond)
-		var rows []struct {
-			K string
-			V int64
-		}
-		if out := sqlite(t, db, "SELECT json_group_array(json_object('K', key, 'V', value)) FROM counters"); out != "" {
-			if err := json.Unmarshal([]byte(out), &rows); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got = map[string]int64{}
-		for _, r := range rows {
-			got[r.K] = r.V
-		}
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("the database has %v, want %v", got, want)
-	}
+	awaitEqual(t, s, db)
 }
 
 // TestFollowLines: lines that come again after a kill can be told by partition and sequence, and none is
