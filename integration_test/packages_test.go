@@ -309,6 +309,9 @@ func packageErrors(t *testing.T, command []string) {
 		!strings.Contains(strings.ToLower(a.Error), "auth") {
 		t.Errorf("without the password: %+v", a)
 	}
+	if mode := command[len(command)-1]; len(command) > 1 && mode != "asyncio" { // of Go the compiler does it
+		d.want("0", "careless", "page:home", 0)
+	}
 	if command[0] == "node" {
 		if a := d.do("text", "", 0, "page:home 1 op-1 0"); !strings.Contains(a.Error, "Op.parse") {
 			t.Errorf("the text of an operation in its place: %+v", a)

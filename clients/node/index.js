@@ -1,7 +1,7 @@
 // Counts with the server fbfkv so that a retry never counts twice. index.d.ts says what
 // each function does.
 import { FbfkvError, Trail, codeOf, judge } from './errors.js';
-import { Op, digits, tail, uuidv7 } from './op.js';
+import { Op, digits, known, tail, uuidv7 } from './op.js';
 import { senderOf } from './sender.js';
 
 export { FbfkvError, Op, uuidv7 };
@@ -41,7 +41,7 @@ export class Counters {
   }
 
   async addMany(deltas, options = {}) {
-    const list = flat(deltas);
+    const list = some(flat(deltas));
     return this.#once(options, (id, at) => Op.of(['CMINCRBY', id, list.length / 2, ...list, ...tail(options)], at, true));
   }
 
@@ -56,6 +56,7 @@ export class Counters {
   }
 
   async settle(key, id, amount, options = {}) {
+    known(options);
     return this.do(Op.of(['CSETTLE', key, id, digits(amount, 'amount'), ...tail(options)], 0, true));
   }
 
@@ -77,11 +78,13 @@ export class Counters {
   }
 
   async bloomAdd(key, items, options = {}) {
-    return this.#once(options, (id, at) => Op.of(['BF.CADD', key, id, ...items], at, true));
+    if (typeof items === 'string') throw new TypeError('fbfkv: a list of items is needed, not one text');
+    const list = some([...items]);
+    return this.#once(options, (id, at) => Op.of(['BF.CADD', key, id, ...list], at, true));
   }
 
   async sketchAdd(key, items, options = {}) {
-    const list = flat(items);
+    const list = some(flat(items));
     return this.#once(options, (id, at) => Op.of(['CMS.CINCRBY', key, id, ...list], at, true));
   }
 
@@ -92,8 +95,11 @@ export class Counters {
   }
 
   // #once applies an operation once. One that its caller has named may have been sent before.
-  async #once({ id, at }, build) {
-    if (id !== undefined) return this.do(build(String(id), at));
+  async #once(options, build) {
+    known(options);
+    const { id, at } = options;
+    if (id !== undefined) return this.do(build(id, at));
+    if (at) throw new TypeError('fbfkv: at is the time of an operation that has an id');
     const deadline = performance.now() + this.#retryFor;
     for (let first = true; ; first = false) {
       const op = await this.#make(build, deadline);
@@ -252,6 +258,12 @@ function number(text) {
   const exact = BigInt(text);
   const n = Number(exact);
   return Number.isSafeInteger(n) ? n : exact;
+}
+
+// some refuses no keys or items: the server would take the option behind them for one.
+function some(words) {
+  if (words.length === 0) throw new TypeError('fbfkv: there is nothing to add');
+  return words;
 }
 
 // flat returns keys and their numbers in turn, of a map, an object or a list of pairs.

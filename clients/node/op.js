@@ -77,6 +77,11 @@ export class Op {
 // fill makes an operation of the words of its command. The opid of INCREX and CL.THROTTLE is the last of them.
 function fill(op, words, at, status) {
   if (!Number.isSafeInteger(at) || at < 0) throw new RangeError(`fbfkv: at is ${at}, not Unix milliseconds`);
+  for (const word of words) { // else undefined would be a key of that name
+    if (!['string', 'number', 'bigint'].includes(typeof word) && !Buffer.isBuffer(word)) {
+      throw new TypeError(`fbfkv: ${String(word)} is no key, opid or item`);
+    }
+  }
   words = words.map(String);
   const name = words[0];
   const key = words[name === 'CMINCRBY' ? 3 : 1];
@@ -95,6 +100,14 @@ export function digits(n, name) {
   }
   if (BigInt(n) < -limit || BigInt(n) >= limit) throw new RangeError(`fbfkv: ${name} is ${n}, beyond 64 bits`);
   return String(n);
+}
+
+const options = ['id', 'at', 'status', 'by', 'lbound', 'ubound', 'ex', 'px', 'exat', 'pxat', 'saturate', 'persist', 'enx'];
+
+// known refuses options that there are not: a bound or an opid with a wrong name would be none.
+export function known(given) {
+  const other = Object.keys(given).find((name) => !options.includes(name));
+  if (other !== undefined) throw new TypeError(`fbfkv: there is no option ${other}`);
 }
 
 // tail returns the words of bounds and expiry.

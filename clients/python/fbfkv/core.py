@@ -93,6 +93,16 @@ def _flat(numbers):
     return [word for key, n in pairs for word in (key, digits(n, f"the number of {key!r}"))]
 
 
+def _some(words):
+    """Returns keys or items. If there are none, the server would take the option behind them for one."""
+    if isinstance(words, (str, bytes)):
+        raise TypeError("fbfkv: a list of items is needed, not one text")
+    words = list(words)
+    if not words:
+        raise ValueError("fbfkv: there is nothing to add")
+    return words
+
+
 def key_of(command):
     """Returns the key by which a cluster knows where a command goes, or None."""
     return None if command[0] in ("TIME", "CTABLE") else command[3 if command[0] == "CMINCRBY" else 1]
@@ -113,7 +123,7 @@ class Methods:
 
     def add_many(self, deltas: Numbers, *, id: Optional[Text] = None, at: int = 0, **bounds: "Unpack[Bounds]") -> Results:
         """Adds to several counters, all or none: a transfer. In a cluster they are in one slot."""
-        flat = _flat(deltas)
+        flat = _some(_flat(deltas))
         return self._once(["CMINCRBY", _ID, len(flat) // 2, *flat, *_tail(bounds)], id, at, True)
 
     def limit(
@@ -145,7 +155,8 @@ class Methods:
 
     def throttle(self, key: Text, *, burst: int, count: int, period: int, quantity: int = 1, id: Optional[Text] = None) -> Throttle:
         """Limits a rate smoothly: count permits in each period of seconds, and burst more at once."""
-        return self._once(["CL.THROTTLE", key, burst, count, period, quantity, "OPID", _ID], id)
+        numbers = {"burst": burst, "count": count, "period": period, "quantity": quantity}
+        return self._once(["CL.THROTTLE", key, *(digits(n, name) for name, n in numbers.items()), "OPID", _ID], id)
 
     def drain(self, key: Text, *, id: Optional[Text] = None, at: int = 0) -> Optional[Number]:
         """Returns a counter, or None, and deletes it, once."""
@@ -153,11 +164,11 @@ class Methods:
 
     def bloom_add(self, key: Text, items: Iterable[Text], *, id: Optional[Text] = None, at: int = 0) -> Results:
         """Adds items to a Bloom filter once; the values say which ones were new."""
-        return self._once(["BF.CADD", key, _ID, *items], id, at, True)
+        return self._once(["BF.CADD", key, _ID, *_some(items)], id, at, True)
 
     def sketch_add(self, key: Text, items: Numbers, *, id: Optional[Text] = None, at: int = 0) -> Results:
         """Counts items in a count-min sketch once; the values are their estimates."""
-        return self._once(["CMS.CINCRBY", key, _ID, *_flat(items)], id, at, True)
+        return self._once(["CMS.CINCRBY", key, _ID, *_some(_flat(items))], id, at, True)
 
     def command(self, *words: Any) -> Any:
         """Sends a command that may arrive twice, such as GET or DEL with one key, until there is an answer."""
@@ -210,6 +221,8 @@ class Core:
         """Applies an operation once. One that its caller has named may have been sent before."""
         if id is not None:
             return (yield from self.do(_named(words, id, at, status)))
+        if at:
+            raise ValueError("fbfkv: at is the time of an operation that has an id")
         deadline = time.monotonic() + self.retry_for
         for first in (True, False):
             op = yield from self.make(words, deadline, status)

@@ -176,7 +176,7 @@ def code_of(err):
     if word or not isinstance(err, redis.exceptions.ResponseError):
         return word
     first = str(err).split(" ", 1)[0]
-    return first if first.isupper() else "ERR"
+    return first if first in _TYPES or first == "BUSY" else "ERR"
 
 
 class Verdict(NamedTuple):
@@ -203,6 +203,8 @@ def judge(err):
     # While its map of a cluster changes redis-py also raises Python's own: IndexError (4.3, every leader is
     # another), RuntimeError (two tasks read the map), ValueError (one closes the connection of the other).
     library = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError, IndexError, RuntimeError, ValueError)
+    if isinstance(err, redis.exceptions.DataError):
+        return Verdict()  # an argument is no text and no number: nothing was sent
     if not isinstance(err, library):
         return Verdict(unknown=True)  # such as a mistake in our caller's arguments
     if "connecting to" in str(err):  # nothing was sent

@@ -92,6 +92,9 @@ class Op:
         The opid of INCREX and CL.THROTTLE is the last word.
         """
         name = words[0]
+        for word in words:
+            if word is None or isinstance(word, bool):
+                raise TypeError(f"fbfkv: {word} is no key, opid, number or item")
         key = words[3 if name == "CMINCRBY" else 1]
         place = -1 if name in ("INCREX", "CL.THROTTLE") else 1 if name == "CMINCRBY" else 2
         id = words[place] if len(words) > place else ""

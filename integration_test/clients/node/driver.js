@@ -15,7 +15,9 @@ const client = {
 client.on('error', () => {});
 const counters = new Counters(client, { timeout: Number(timeout), retryFor: Number(retryFor) });
 
-const failed = (err) => ({ error: err.message, code: err.code, outcome: err.outcome, op: String(err.op ?? '') });
+// failed describes an error; with a TypeError the package itself refuses.
+const failed = (err) => ({ error: err.message, ...(err instanceof TypeError ? { code: 'ARGUMENT', outcome: 'not applied' }
+  : { code: err.code, outcome: err.outcome, op: String(err.op ?? '') }) });
 const outcome = (value) => (value instanceof Error ? failed(value) : { value: String(value) });
 
 // shown returns a result with all numbers as text: true is 1, and null is nothing.
@@ -47,6 +49,11 @@ async function serve({ do: what, key, delta, ops, opid: id, min: lbound, max: ub
       const other = new Counters(client, { numbers: true });
       const value = await other.add(key, BigInt(delta)).finally(() => other.close());
       return outcome(`${typeof value} ${value}`);
+    }
+    case 'careless': { // calls that the language lets pass
+      const calls = [{ id: null }, { ID: 'x' }, { uBound: 0 }, { at: 1 }].map((o) => counters.add(key, 1, o));
+      const ends = await Promise.allSettled([...calls, counters.add(undefined, 1), counters.cancel(key), counters.bloomAdd(key, 'abc')]);
+      return outcome(ends.filter((end) => !(end.reason instanceof TypeError)).length);
     }
     case 'close': return outcome(String(counters.close()));
     case 'do': return outcome(await counters.do(Op.parse(ops[0])));

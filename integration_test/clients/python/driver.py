@@ -33,6 +33,8 @@ def outcome(value):
     if isinstance(value, fbfkv.Error):
         value = pickle.loads(pickle.dumps(value))  # as it comes from a pool of processes
         return {"error": str(value), "code": value.code or "", "outcome": value.outcome, "op": str(value.op)}
+    if isinstance(value, (ValueError, TypeError)):  # the package itself refuses
+        return {"error": str(value), "code": "ARGUMENT", "outcome": "not applied"}
     if isinstance(value, fbfkv.Op):
         return {"op": str(value)}
     if hasattr(value, "_asdict"):
@@ -82,10 +84,31 @@ def call(counters, request):
         return counters.bloom_add(key, items, id=id)
     if what == "sketch":
         return counters.sketch_add(key, pairs(items), id=id)
+    if what == "careless":  # calls that the language lets pass
+        return careless(counters, key)
     if what == "newop":
         return counters.new_op(key, delta)
     ops = [fbfkv.Op.parse(op) for op in request.get("ops") or ()]
     return counters.do(ops[0]) if what == "do" else counters.do_all(ops)
+
+
+def careless(counters, key):
+    """Returns how many mistakes are not refused before anything is sent."""
+    calls = [
+        lambda: counters.add(key, True),
+        lambda: counters.add(key, 1, at=1),
+        lambda: counters.settle(key, None, 1),
+        lambda: counters.bloom_add(key, "abc"),
+        lambda: counters.throttle(key, burst=1, count=1.5, period=1),
+    ]
+    passed = 0
+    for one in calls:
+        try:
+            one()
+            passed += 1
+        except (TypeError, ValueError):
+            pass
+    return passed
 
 
 def shared():
@@ -110,14 +133,14 @@ def answer(request, value):
 def serve(counters, request):
     try:
         answer(request, shared() if request["do"] == "shared" else call(counters, request))
-    except fbfkv.Error as err:
+    except (fbfkv.Error, ValueError, TypeError) as err:
         answer(request, err)
 
 
 async def serve_async(counters, request):
     try:
         answer(request, await call(counters, request))
-    except fbfkv.Error as err:
+    except (fbfkv.Error, ValueError, TypeError) as err:
         answer(request, err)
 
 
