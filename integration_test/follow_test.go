@@ -146,6 +146,47 @@ func TestFollowIntoSQLite(t *testing.T) {
 	awaitEqual(t, s, db)
 }
 
+// TestFollowLost: a follower that was away for too long is told what it has lost, and how to go on: with a
+// snapshot the database is as far as the server again.
+func TestFollowLost(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
+	ctx := context.Background()
+	s := startServer(t, "--follow-backlog", "1mb")
+	db := sqlite(filepath.Join(t.TempDir(), "sink.db"))
+	c := s.client()
+	for i := range 100 {
+		c.Do(ctx, "CINCRBY", fmt.Sprint("k", i), i, i)
+	}
+	p := followInto(t, s, db, "snapshot")
+	awaitEqual(t, s, db)
+	p.end()
+	from := position(db)
+	c.Del(ctx, "k1", "k2")
+	c.IncrBy(ctx, "k3", 5)
+	var err error
+	for round := 0; err == nil && round < 5; round++ {
+		pipe := c.Pipeline() // more than a file of the log
+		for i := range 700 {
+			key := fmt.Sprint(i, strings.Repeat("x", 60_000))
+			pipe.Set(ctx, key, i, 0)
+			pipe.Del(ctx, key)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.Save(ctx)
+		err = c.Do(ctx, "CFOLLOW", "follow", from).Err()
+	}
+	out, stderr, status := transfer(t, "follow", s.address(), "--from", from)
+	if status != 1 || out != "" || !strings.Contains(stderr, "LOST ") || !strings.Contains(stderr, "SNAPSHOT") {
+		t.Fatalf("%s%s, exit status %d (%v)", out, stderr, status, err)
+	}
+	p = followInto(t, s, db, "snapshot")
+	defer p.end()
+	awaitEqual(t, s, db)
+}
+
 // TestFollowLines: lines that come again after a kill can be told by partition and sequence, and none is
 // missing. A cursor file wins over --from.
 func TestFollowLines(t *testing.T) {
