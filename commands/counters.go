@@ -280,8 +280,11 @@ func replyCGet(w *resp.Writer, r *Result) {
 	}
 	w.Map(len(shares))
 	for _, s := range shares {
-		w.BulkString(s.Region)
-		writeAmount(w, s.Value, r.Op.Scale)
+		if w.BulkString(s.Region); s.Object {
+			w.BulkString("object")
+		} else {
+			writeAmount(w, s.Value, r.Op.Scale)
+		}
 	}
 }
 
@@ -389,7 +392,8 @@ var counterCommands = []Command{
 		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns a counter as an integer. With REGIONS, in one of several regions, it returns " +
-			"what each region has added, by name; a removed region appears as NAME#NUMBER.",
+			"what each region has added, by name; a removed region appears as NAME#NUMBER, and this one as " +
+			"object where the key holds a filter or sketch here.",
 		Args:  []Arg{keyArg(), opt(word("REGIONS"))},
 		Parse: parseCGet, Reply: replyCGet,
 	},

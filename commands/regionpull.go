@@ -120,6 +120,7 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 	b.Add("region_takebacks_owed", r.Operations.Owed)
 	b.Add("region_ids_unchecked", r.Operations.Unchecked)
 	b.Add("region_beyond_bounds", r.Operations.BeyondBounds)
+	b.Add("region_changes_aside", r.Operations.Aside)
 	b.Add("region_ills", len(r.Ills))
 	b.Add("region_reads", bit(r.Reads))
 	for i := range r.Shards {

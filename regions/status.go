@@ -128,6 +128,7 @@ type Operations struct {
 	TakenBack    uint64 `json:"taken_back"`
 	Unchecked    uint64 `json:"unchecked"`
 	BeyondBounds uint64 `json:"beyond_bounds"`
+	Aside        uint64 `json:"aside"`
 	Owed         uint64 `json:"owed"`
 }
 

@@ -258,14 +258,14 @@ func (x *turn) read(op *Op) error {
 			}
 			op.Values, op.Founds = append(op.Values, v), append(op.Founds, counter)
 		case Get, ByRegion:
-			if alive && !counter {
+			if alive && !counter && (op.Kind == Get || r.p.regions == nil) {
 				return ErrWrongType
 			}
 			if op.Found = counter; counter {
 				op.Value = r.c.value
 			}
 			if op.Kind == ByRegion {
-				if err := r.shares(op); err != nil {
+				if err := r.shares(op, alive && !counter); err != nil {
 					return err
 				}
 			}

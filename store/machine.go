@@ -22,6 +22,7 @@ type machine struct {
 	seen     seen.Records               // what EXACT tables know of each operation: a view, too
 	ids      [part.MaxRegions]RegionIDs // what was made of the opids of each region
 	beyond   uint64                     // RegionIDs.BeyondBounds
+	aside    uint64                     // RegionIDs.Aside
 	twins    conflicts
 	draft    draft
 	ahead    int64  // logged time minus running time (clock.go)

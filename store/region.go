@@ -473,28 +473,37 @@ func (p *machine) tellsFrom(seq uint64) {
 // self is the own region. The partition must be a member's.
 func (p *machine) self() part.Region { return p.regions.Self }
 
-// RegionShare is what a region has added to the value of a counter, by its name.
+// RegionShare is what a region has added to the value of a counter, by its name; or this one's, where the key
+// holds an object.
 type RegionShare struct {
 	Region string
 	Value  int64
+	Object bool
 }
 
-// shares answers ByRegion. The counter is looked at as Get does: what is shown is committed.
-func (r *ref) shares(op *Op) error {
+// shares answers ByRegion. The counter is looked at as Get does: what is shown is committed. Of a key that
+// holds an object here it shows the counter that other regions have, if there is one.
+func (r *ref) shares(op *Op, object bool) error {
 	g := r.p.regions
-	if g == nil {
+	switch {
+	case g == nil:
 		return ErrNoRegions
-	}
-	if !op.Found {
+	case object && !r.c.parts().Alive():
+		return ErrWrongType
+	case !op.Found && !object:
 		return nil
 	}
 	parts := r.c.asParts(g.Self)
-	all := make([]RegionShare, len(parts))
-	for i := range parts {
-		of := parts[i].Region
-		all[i] = RegionShare{g.name(of), parts.Share(of)}
+	var all []RegionShare
+	if object {
+		all = append(all, RegionShare{Region: g.name(g.Self), Object: true})
 	}
-	op.Object = all
+	for i := range parts {
+		if of := parts[i].Region; !object || of != g.Self {
+			all = append(all, RegionShare{Region: g.name(of), Value: parts.Share(of)})
+		}
+	}
+	op.Found, op.Object = true, all
 	return nil
 }
 

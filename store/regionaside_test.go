@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -65,6 +66,39 @@ func TestRegionObjectEnds(t *testing.T) {
 				t.Errorf("DBSIZE %d in the end", n)
 			}
 		})
+	}
+}
+
+// TestRegionObjectShares: a key that holds an object here shows what other regions count under its name, and
+// the changes that are kept aside are counted.
+func TestRegionObjectShares(t *testing.T) {
+	key := []byte("k")
+	r := newRegionStore(t, false)
+	r.must(Op{Kind: FBFAdd, Key: key, Keys: [][]byte{[]byte("x")}})
+	shares := func() (shares []RegionShare) {
+		t.Helper()
+		op := do(r.Store, Op{Kind: ByRegion, Key: key})
+		must(t, op.Err)
+		shares, _ = op.Object.([]RegionShare)
+		return shares
+	}
+	if op := do(r.Store, Op{Kind: ByRegion, Key: key}); !errors.Is(op.Err, ErrWrongType) {
+		t.Errorf("of an object alone: %+v", op)
+	}
+	r.merge("k", added(other, 9, 7))
+	if op := do(r.Store, Op{Kind: Get, Key: key}); !errors.Is(op.Err, ErrWrongType) {
+		t.Errorf("the counter's value: %+v", op)
+	}
+	self, name := r.partitions[0].regions.name(r.partitions[0].self()), r.partitions[0].regions.name(other)
+	for _, want := range [][]RegionShare{{{Region: self, Object: true}, {Region: name, Value: 7}},
+		{{Region: name, Value: 7}}} {
+		if got := shares(); !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		r.must(Op{Kind: Del, Keys: [][]byte{key}})
+	}
+	if n := r.RegionIDs(); n != (RegionIDs{Aside: 1}) {
+		t.Errorf("%+v", n)
 	}
 }
 

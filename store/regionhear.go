@@ -53,6 +53,9 @@ type RegionIDs struct {
 	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
 	// judges by the changes it knows, so together they can exceed them.
 	BeyondBounds uint64
+	// Aside are changes of other regions to counters whose keys hold objects here: they are kept, and show
+	// once the object is gone.
+	Aside uint64
 	// Owed will be taken back here once there is room (part.MaxUndo), and count twice until then.
 	Owed uint64
 }

@@ -130,7 +130,7 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 	}
 	for _, p := range s.partitions {
 		p.lock()
-		sum.BeyondBounds += p.beyond
+		sum.BeyondBounds, sum.Aside = sum.BeyondBounds+p.beyond, sum.Aside+p.aside
 		if p.regions != nil {
 			sum.Owed += uint64(p.regions.owed.count[p.self()])
 		}
@@ -140,7 +140,7 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 }
 
 // RegionIDsOf returns what was made of the opids of each region, by its number, since the store was
-// opened, without BeyondBounds, which no single region causes. Own records that were given up
+// opened, without BeyondBounds and Aside. Own records that were given up
 // too early are unchecked of the region that was furthest behind.
 func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	for _, p := range s.partitions {

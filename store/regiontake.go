@@ -73,6 +73,7 @@ func (x *turn) regionMerge(op *Op) error {
 		e.r.merged = mergeEnds
 	case aside:
 		e.r.merged = mergeAside
+		r.p.aside++
 	}
 	x.log(r.p, e)
 	x.settle(r, settled)

@@ -26,6 +26,8 @@ var regionFigures = []figure[regions.NodeStatus]{
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Owed) }),
 	counter("region_beyond_bounds_total", "Bounded increments that met a counter beyond their bounds.",
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.BeyondBounds) }),
+	counter("region_changes_aside_total", "Changes of other regions to counters whose keys hold objects here.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Aside) }),
 }
 
 // peerFigures are the figures of the reading of another region.

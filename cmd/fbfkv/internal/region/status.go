@@ -238,6 +238,10 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	if n := st.Operations.Owed; n > 0 {
 		o.Say("%s of these count twice until there is room to take them back", operate.Count(int(n), "operation"))
 	}
+	if n := st.Operations.Aside; n > 0 {
+		o.Say("%s of counters whose keys hold objects here, which CGET key REGIONS shows: rename these objects",
+			operate.Count(int(n), "change"))
+	}
 	if n := st.Acknowledged; n > 0 {
 		o.Say("up to %s that could not be compared may count twice (acknowledged)",
 			operate.Count(int(n), "operation"))
