@@ -18,6 +18,12 @@ const (
 	followPace = 20 * time.Millisecond
 )
 
+// following is what a client keeps from one CFOLLOW to the next.
+type following struct {
+	hadAll time.Time   // when it had all there was
+	told   resp.Writer // the changes of an answer, of maxFollowBytes and one more at most
+}
+
 // followRequest is CFOLLOW while its options are read.
 type followRequest struct {
 	store.FollowRequest
@@ -68,12 +74,16 @@ func doFollow(c *Context) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.block)
-	var told resp.Writer
+	if c.Session.following == nil {
+		c.Session.following = new(following)
+	}
+	told := &c.Session.following.told
+	told.Truncate(0)
 	told.Proto = c.W.Proto
 	n := 0
 	q.Wants = func(key []byte) bool { return bytes.HasPrefix(key, q.prefix) && c.Session.mayRead(key) }
 	q.Tell = func(f *store.Followed) bool {
-		writeFollowed(&told, f)
+		writeFollowed(told, f)
 		n++
 		return n >= q.count || told.Len() >= maxFollowBytes
 	}
@@ -91,7 +101,7 @@ func doFollow(c *Context) {
 // follow reads until something was told, or the time is over.
 func (q *followRequest) follow(ctx context.Context, c *Context, told *int) error {
 	for {
-		if wait := time.Until(c.Session.followed.Add(followPace)); wait > 0 {
+		if wait := time.Until(c.Session.following.hadAll.Add(followPace)); wait > 0 {
 			select {
 			case <-ctx.Done():
 			case <-time.After(wait):
@@ -102,7 +112,7 @@ func (q *followRequest) follow(ctx context.Context, c *Context, told *int) error
 			return err
 		}
 		if q.Start, q.Cursor = store.FollowCursor, a.Cursor; !a.More {
-			c.Session.followed = time.Now()
+			c.Session.following.hadAll = time.Now()
 		}
 		if *told > 0 || ctx.Err() != nil {
 			return nil

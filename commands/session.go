@@ -40,7 +40,7 @@ type Session struct {
 	tracked       *tracked            // of a client that is told of changes
 	stream        *store.BackupStream // of a client that reads a backup
 	told          *regions.Told       // of a client that is another region
-	followed      time.Time           // when a client that follows the counters had all there was
+	following     *following          // of a client that follows the counters
 
 	// TLS says that the client uses it. Gone, unless it is nil, tells whether the client has left;
 	// only the connection's owner may call it. The server sets both before it serves the connection.
