@@ -125,13 +125,7 @@ func appendSum(b []byte, s sum) []byte {
 	return binary.AppendVarint(binary.AppendVarint(b, v), high)
 }
 
-func readSum(r *coding.Reader) sum {
-	v, high := r.Varint(), r.Varint()
-	if !inHigh(high) {
-		r.Fail()
-	}
-	return whole(v, high)
-}
+func readSum(r *coding.Reader) sum { return whole(r.Varint(), r.Varint()) }
 
 // AppendAgreed appends the state of a counter that regions with the same changes share; nothing if it does
 // not exist. A region that has forgotten it, as it was dead, and hears of it anew lacks the closed parts, and
@@ -217,7 +211,7 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		q.Settled = &s
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{} || q.Settled != nil)
-	if nothing || !inHigh(q.High) || q.Base != (Base{}) && !q.Base.valid() {
+	if nothing || q.Base.Clock == 0 && q.Base != (Base{}) {
 		r.Fail()
 	}
 	if q.Region >= MaxRegions || fields&^may != 0 || q.Set.Clock > q.Live ||
@@ -226,12 +220,6 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	}
 	return kept
 }
-
-// inHigh reports whether a High may be.
-func inHigh(n int64) bool { return -maxHigh <= n && n <= maxHigh }
-
-// valid reports whether a base may be one of a deletion that was read.
-func (b Base) valid() bool { return b.Clock != 0 && inHigh(b.High) }
 
 // readUndo reads the take-backs. Each takes six bytes or more, so memory is bounded by input.
 func (q *Part) readUndo(r *coding.Reader) {

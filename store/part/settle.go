@@ -95,6 +95,16 @@ func (p Parts) Spent(r Region, acked func(by, of Region) uint64, regions []Regio
 	return s, some
 }
 
+// Acknowledged is Spent, but forgets nothing: take-backs up to a clock only take no more room.
+func (p Parts) Acknowledged(r Region, upto uint64) (s Settlement, some bool) {
+	if q := p.get(r); q.Settled != nil {
+		s.Settled = *q.Settled
+	}
+	some = upto > s.Upto
+	s.Upto = upto
+	return s, some
+}
+
 // cover adds a winner. If a deletion has removed those before, it has seen this part as well.
 func (s *Settled) cover(a Applied, p Parts) {
 	i, ok := slices.BinarySearchFunc(s.Covers, a.Region, func(c Cover, r Region) int {
@@ -163,6 +173,8 @@ func (w *settler) judge(u Undo) (becomes int, end Applied) {
 	end = way[len(way)-1]
 	q := w.get(end.Region)
 	switch {
+	case len(w.ends[end.at()]) > MaxRegions: // each has applied it once: somebody lies
+		return stays, end
 	case w.owes(own, way) || end.Dot > max(q.Clock, q.Base.Clock):
 		return stays, end
 	case end.Dot <= q.Base.Clock:
@@ -200,6 +212,7 @@ func (p *Parts) Settle(r Region, seq uint64, s Settlement) {
 		return
 	}
 	settled := s.Settled
+	settled.Upto, settled.Yielded = min(s.Upto, seq), 0
 	if q.Settled != nil {
 		settled.Yielded = q.Settled.Yielded
 	}
@@ -262,7 +275,7 @@ func ReadBases(r *coding.Reader) (bases []RegionBase) {
 		if high {
 			base.High = r.Varint()
 		}
-		if base.Region >= MaxRegions || !base.valid() || high != (base.High != 0) ||
+		if base.Region >= MaxRegions || base.Clock == 0 || high != (base.High != 0) ||
 			i > 0 && base.Region <= bases[i-1].Region {
 			r.Fail()
 		}

@@ -3,6 +3,7 @@ package part
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/fbfkv/fbfkv/store/coding"
@@ -136,6 +137,110 @@ func TestSettledBeyond(t *testing.T) {
 	again, err := Decode(p.AppendTo(nil))
 	if v, clamped := again.Value(); err != nil || v != 3 || clamped || len(p[1].Undo) != 0 {
 		t.Errorf("%d, %v, %v: %+v", v, clamped, err, p)
+	}
+}
+
+// TestClosedWithSums: a part that has settled something is not closed, though its base is 0: a region that
+// forgets it has another copy than one that does not.
+func TestClosedWithSums(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	for seq, made := range []int64{5, -5} {
+		p.Increment(0, uint64(seq+1), made, Expiry{})
+		p.Increment(1, uint64(seq+1), made, Expiry{})
+	}
+	p.Delete(1, 3, nil)
+	for seq, made := range []int64{5, -5} {
+		dot := uint64(seq + 1)
+		p.TakeBack(dot+3, Owed{Applied{1, dot, made}, Applied{0, dot, made}})
+	}
+	s, _ := p.Spent(1, func(_, _ Region) uint64 { return 9 }, everyone, nil)
+	p.Settle(1, 6, s)
+	p.Delete(0, 7, p.Seen(0))
+	if p.Alive() || !p.Unclosed(1) || p.Droppable(func(_, _ Region) uint64 { return 9 }, everyone) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// junk is a part as a hostile peer may tell it.
+func junk(rng *rand.Rand, r Region) Part {
+	clock := func() uint64 {
+		return []uint64{1 + rng.Uint64N(6), math.MaxUint64, rng.Uint64() | 1}[rng.IntN(3)]
+	}
+	v := func() int64 { return []int64{rng.Int64N(9) - 4, int64(rng.Uint64()), math.MaxInt64}[rng.IntN(3)] }
+	q := Part{Region: r, Clock: clock(), Cum: v(), High: v()}
+	q.Live = q.Clock - rng.Uint64N(min(q.Clock, 4)+1)
+	if rng.IntN(2) == 0 {
+		q.Base = Base{clock(), v(), v()}
+	}
+	for before := uint64(0); q.Clock-before > 9 && rng.IntN(3) > 0; {
+		u := Undo{Clock: before + 2 + rng.Uint64N(7), Delta: v()}
+		u.Winner = Applied{Region(rng.IntN(3)), clock(), v()}
+		u.Dot = 1 + rng.Uint64N(u.Clock-1)
+		q.Undo, before = append(q.Undo, u), u.Clock
+	}
+	if rng.IntN(2) == 0 {
+		q.Settled = &Settled{Upto: rng.Uint64N(q.Clock), Yielded: rng.Uint64N(q.Clock), Base: clock(),
+			Sum: whole(v(), v())}
+		for c := range Region(3) {
+			q.Settled.Covers = append(q.Settled.Covers, Cover{c, clock(), whole(v(), v())})
+		}
+	}
+	return q
+}
+
+// TestJunk: whatever is done with parts that a hostile peer tells, they can be read again.
+func TestJunk(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		told := Parts{junk(rng, 0), junk(rng, 1), junk(rng, 2)}
+		p, err := Decode(told.AppendTo(nil))
+		if err != nil {
+			t.Fatalf("%+v: %v", told, err)
+		}
+		r, other := Region(rng.IntN(3)), junk(rng, 1)
+		a := Applied{Region(rng.IntN(3)), 1 + rng.Uint64N(9), int64(rng.Uint64())}
+		s, _ := p.Spent(r, func(_, _ Region) uint64 { return math.MaxUint64 >> (7 * rng.IntN(9)) }, everyone,
+			[]Owed{{a, Applied{r, 3, 1}}})
+		rd := coding.Reader{Rest: s.AppendTo(nil)}
+		if read := ReadSettlement(&rd); rd.Bad || len(rd.Rest) > 0 {
+			t.Fatalf("%+v of %+v is read as %+v", s, p, read)
+		}
+		if other.Settled != nil {
+			s.Settled = *other.Settled
+		}
+		for _, change := range []func(seq uint64){
+			func(seq uint64) { p.Settle(r, seq, s) },
+			func(seq uint64) { p.Increment(r, seq, math.MaxInt64, Expiry{}) },
+			func(seq uint64) { p.TakeBack(seq, Owed{a, Applied{r, 3, 1}}) },
+			func(seq uint64) { p.Delete(r, seq, p.Seen(r)) },
+		} {
+			change(p.get(r).Clock + 1)
+			p.Value()
+			if _, err := Decode(p.AppendTo(nil)); err != nil {
+				t.Fatalf("%+v cannot be read again", p)
+			}
+		}
+	}
+}
+
+// TestOneWinner: more take-backs in favour of one application than there are regions are not looked at.
+func TestOneWinner(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Increment(0, 10, 5, Expiry{})
+	for r := Region(1); r < 3; r++ {
+		for dot := uint64(1); dot <= MaxRegions; dot++ {
+			p.Increment(r, dot, 1, Expiry{})
+		}
+		p.Delete(r, 100, nil)
+		for dot := uint64(1); dot <= MaxRegions; dot++ {
+			p.TakeBack(100+dot, Owed{Applied{r, dot, 1}, Applied{0, 1, 1}})
+		}
+	}
+	if s, _ := p.Spent(2, func(_, _ Region) uint64 { return 1000 }, everyone, nil); len(s.Clocks) > 0 {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -257,7 +257,8 @@ func (p Parts) Unclosed(r Region) bool {
 // that base. If another region's deletion was the last one, what it removed is still there, and would stay in
 // the copies of regions that have not forgotten it: take-backs (even if they leave a sum of 0), and times.
 func (q *Part) closed() bool {
-	return q.Live == 0 && q.Expire.Clock == 0 && q.Base.Clock >= q.Clock && q.Base.sum() == sum{}
+	return q.Live == 0 && q.Expire.Clock == 0 && len(q.Undo) == 0 && q.Settled == nil &&
+		q.Base.Clock >= q.Clock && q.Base.sum() == sum{}
 }
 
 // Droppable reports whether the counter may be forgotten: all parts are closed, and all regions
@@ -289,9 +290,6 @@ type sum struct {
 	lo uint64
 }
 
-// maxHigh bounds High of parts that come from elsewhere: all that 2^56 operations can add is within.
-const maxHigh = 1 << 56
-
 // whole is the sum of v and high times 2^64.
 func whole(v, high int64) sum { return sum{high + v>>63, uint64(v)} }
 
@@ -316,7 +314,7 @@ func (s sum) room(delta int64) bool {
 	return after == 0 || after == s.sign() && (after > 0) == (delta < 0)
 }
 
-// add adds v. Sums of MaxRegions parts, a register and a delta never leave 128 bits.
+// add adds v. Operations never lead out of 128 bits.
 func (s sum) add(v int64) sum { return s.plus(whole(v, 0)) }
 
 // sub subtracts v.
