@@ -71,12 +71,14 @@ func (n *Net) OnAside(f func()) {
 	}
 }
 
-// SetEnd says where the log of this node's shard ended when the node was started, before anybody is dialed.
+// SetEnd says where the log of this node's shard ended when the node was started. Until then the node says
+// that it does not know (unknownEnd).
 func (n *Net) SetEnd(end place) { n.end.Store(&end) }
 
 // identity is what this node says of itself at present.
 func (n *Net) identity() identity {
 	i := n.self
+	i.end = unknownEnd
 	if end := n.end.Load(); end != nil {
 		i.end = *end
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -39,6 +40,10 @@ type place struct {
 func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.Term, o.Term), cmp.Compare(p.Index, o.Index))
 }
+
+// unknownEnd is the end of a log that its node has not opened yet: it proves neither that the directory is the
+// newest one nor that it is older.
+var unknownEnd = place{math.MaxUint64, math.MaxUint64}
 
 // excludes reports whether no log can have entries at both places: the terms in a log ascend.
 func (p place) excludes(o place) bool {
@@ -152,8 +157,11 @@ func (w *Witness) meet(i identity) *refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pasts[id]
-	if !p.allows(i.starts, i.end) {
+	switch {
+	case !p.allows(i.starts, i.end):
 		return &refusal{code: olderDirectory, start: i.starts}
+	case i.end == unknownEnd && !p.allows(i.starts, place{}):
+		return &refusal{code: unknownKind}
 	}
 	w.learn(id, Past{Starts: i.starts})
 	return nil

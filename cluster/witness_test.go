@@ -487,6 +487,39 @@ func TestAnotherStartIsMeant(t *testing.T) {
 	<-aside
 }
 
+// TestLogIsNotOpen: a node whose log is not open yet is not let in by those that remember what it has
+// acknowledged, and not taken for an older directory either.
+func TestLogIsNotOpen(t *testing.T) {
+	n, _ := listen(t, "2", NetOptions{Secret: testSecret,
+		Self: Identity{Cluster: testID("c"), Node: testID("2"), Format: FormatLevel, Starts: 6}})
+	w, err := OpenWitness(vfs.NewMem(), "d")
+	must(t, err)
+	defer w.Close()
+	w.Learn(testID("2"), Past{Starts: 5, Acked: place{2, 90}})
+	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Witness: w})
+	for _, c := range []struct {
+		end     *place
+		refused bool
+		doubts  bool
+	}{{nil, true, false}, {&place{2, 90}, false, false}, {&place{2, 89}, true, true}} {
+		if c.end != nil {
+			n.SetEnd(*c.end)
+		}
+		for range 2 {
+			err := speak(other, n, testID("2"))
+			if (err != nil) != c.refused || c.end == nil && !strings.Contains(err.Error(), "at present") {
+				t.Errorf("a log that ends at %v: %v", c.end, err)
+			}
+		}
+		if c.doubts {
+			await(t, "the node doubts itself", func() bool { return n.Doubts() != nil })
+		} else if err := n.Doubts(); err != nil {
+			t.Errorf("a log that ends at %v: %v", c.end, err)
+		}
+		w.Learn(testID("2"), Past{Starts: 5, Acked: place{2, 90}})
+	}
+}
+
 // TestKeepsWhatIsLostAndTrimmed: the same, and the others do not have the entries any more that
 // took the place of those that were lost.
 func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
