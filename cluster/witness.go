@@ -41,8 +41,8 @@ func (p place) compare(o place) int {
 	return cmp.Or(cmp.Compare(p.Term, o.Term), cmp.Compare(p.Index, o.Index))
 }
 
-// unknownEnd is the end of a log that its node has not opened yet: it proves neither that the directory is the
-// newest one nor that it is older.
+// unknownEnd is the end of a log that its node has not opened yet: it proves neither that the directory is
+// the newest one nor that it is older.
 var unknownEnd = place{math.MaxUint64, math.MaxUint64}
 
 // excludes reports whether no log can have entries at both places: the terms in a log ascend.
