@@ -16,13 +16,6 @@ func TestDrainedTwins(t *testing.T) {
 			t.Run(fmt.Sprint("first ", first, ", set ", set), func(t *testing.T) {
 				w := newTestRegions(t, 2, 1, 1, 1)
 				w.drain()
-				take := func(to, from int) {
-					t.Helper()
-					b, err := w.pull(w.r[to], w.r[from], 0, 0, 0)
-					must(t, err)
-					_, err = w.r[to].s.Take(b)
-					must(t, err)
-				}
 				w.r[1-first].clock.advance(time.Hour / 2)
 				for _, r := range w.r[:2] {
 					wantOp(t, cincr(r.s, "k", "x", 100), 100, true)
@@ -41,11 +34,11 @@ func TestDrainedTwins(t *testing.T) {
 					}
 				}
 				ends(w.r[0], 100)
-				take(0, 1)
+				w.takeFrom(w.r[0], w.r[1])
 				ends(w.r[0], left) // the other region has taken nothing back yet
-				take(1, 0)
-				take(2, 1)
-				take(2, 0)
+				w.takeFrom(w.r[1], w.r[0])
+				w.takeFrom(w.r[2], w.r[1])
+				w.takeFrom(w.r[2], w.r[0])
 				w.drain()
 				for _, r := range w.r {
 					if v, _ := get(r.s, "k"); v != left {

@@ -364,6 +364,15 @@ func (w *testRegions) ask(r *testRegion) string {
 	return "ask"
 }
 
+// takeFrom lets a region of one partition take what another one has done.
+func (w *testRegions) takeFrom(to, from *testRegion) {
+	w.t.Helper()
+	b, err := w.pull(to, from, 0, 0, 0)
+	must(w.t, err)
+	_, err = to.s.Take(b)
+	must(w.t, err)
+}
+
 // take lets one of the answers arrive, in any order, and perhaps once more later.
 func (w *testRegions) take(r *testRegion) string {
 	if len(r.states) > 0 && w.rnd.IntN(2) == 0 {

@@ -11,29 +11,22 @@ import (
 func TestSettlesOnceLevelled(t *testing.T) {
 	w := newTestRemoval(t, 2, 1, 1, 1)
 	w.drain()
-	take := func(to, from int) {
-		t.Helper()
-		b, err := w.pull(w.r[to], w.r[from], 0, 0, 0)
-		must(t, err)
-		_, err = w.r[to].s.Take(b)
-		must(t, err)
-	}
 	w.r[1].clock.advance(time.Hour / 2)
 	for _, r := range w.r[:2] {
 		wantOp(t, cincr(r.s, "k", "x", 100), 100, true)
 	}
-	take(2, 1)
-	take(2, 0)
+	w.takeFrom(w.r[2], w.r[1])
+	w.takeFrom(w.r[2], w.r[0])
 	must(t, do(w.r[2].s, Op{Kind: GetDel, Key: []byte("k")}).Err)
-	take(0, 2)
+	w.takeFrom(w.r[0], w.r[2])
 	wantOp(t, cincr(w.r[0].s, "k", "y", 3), 3, true)
 	w.loseOne(2, 0)
 	w.learn(w.r[0])
 	w.learn(w.r[1])
-	take(1, 0)
-	take(0, 1)
+	w.takeFrom(w.r[1], w.r[0])
+	w.takeFrom(w.r[0], w.r[1])
 	wantOp(t, cincr(w.r[0].s, "other", "y", 3), 3, true)
-	take(1, 0)
+	w.takeFrom(w.r[1], w.r[0])
 	for range 3 {
 		w.drop()
 	}

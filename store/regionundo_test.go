@@ -35,21 +35,12 @@ func newManyTwins(t *testing.T, regions int) *manyTwins {
 			must(t, b.Ops[i].Err)
 		}
 	}
-	w.take(w.loser, w.r[0])
+	w.takeFrom(w.loser, w.r[0])
 	w.owes("the loser has heard", w.loser, twinsOfOne-part.MaxUndo)
 	if n := w.loser.s.RegionIDs(); n.Owed != twinsOfOne-part.MaxUndo || n.TakenBack != twinsOfOne {
 		t.Errorf("%+v", n)
 	}
 	return w
-}
-
-// take lets a region take what another one has done.
-func (w *manyTwins) take(to, from *testRegion) {
-	w.t.Helper()
-	b, err := w.pull(to, from, 0, 0, 0)
-	must(w.t, err)
-	_, err = to.s.Take(b)
-	must(w.t, err)
 }
 
 // openAgain opens a region again, from its log or from its rows.
@@ -133,13 +124,13 @@ func TestManyTwins(t *testing.T) {
 	t.Parallel()
 	t.Run("heal", func(t *testing.T) {
 		w := newManyTwins(t, 2)
-		w.take(w.r[0], w.loser)
+		w.takeFrom(w.r[0], w.loser)
 		w.owes("the winner has heard", w.r[0], twinsOfOne-part.MaxUndo)
 		w.ends(twinsOfOne)
 	})
 	t.Run("a third region hears the loser first", func(t *testing.T) {
 		w := newManyTwins(t, 3)
-		w.take(w.r[2], w.loser)
+		w.takeFrom(w.r[2], w.loser)
 		w.owes("the third has heard", w.r[2], twinsOfOne-part.MaxUndo)
 		w.ends(twinsOfOne)
 	})
@@ -150,8 +141,8 @@ func TestManyTwins(t *testing.T) {
 				w.openAgain(r, save)
 			}
 			w.owes("opened again", w.loser, twinsOfOne-part.MaxUndo)
-			w.take(w.r[0], w.loser)
-			w.take(w.loser, w.r[0]) // it has room again
+			w.takeFrom(w.r[0], w.loser)
+			w.takeFrom(w.loser, w.r[0]) // it has room again
 			eventually(t, "something is paid", func() bool {
 				w.loser.s.dropEnded(w.loser.s.partitions[0], new(Batch))
 				return w.isLate("paid in part", w.loser) < twinsOfOne-part.MaxUndo
@@ -170,8 +161,8 @@ func TestManyTwins(t *testing.T) {
 	})
 	t.Run("deleted by another", func(t *testing.T) {
 		w := newManyTwins(t, 3)
-		w.take(w.r[2], w.r[0])
-		w.take(w.r[2], w.loser)
+		w.takeFrom(w.r[2], w.r[0])
+		w.takeFrom(w.r[2], w.loser)
 		must(t, do(w.r[2].s, Op{Kind: Del, Keys: [][]byte{[]byte("hot")}}).Err)
 		must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 7}).Err)
 		w.ends(7)
@@ -194,10 +185,10 @@ func TestManyTwins(t *testing.T) {
 		t.Run("the loser is lost, heard by "+heard, func(t *testing.T) {
 			w := newManyTwins(t, 3)
 			if heard != "the heir alone" {
-				w.take(w.r[0], w.loser)
+				w.takeFrom(w.r[0], w.loser)
 			}
 			if heard != "the winner alone" {
-				w.take(w.r[2], w.loser)
+				w.takeFrom(w.r[2], w.loser)
 			}
 			w.loseOne(1, 2)
 			w.finish()
@@ -223,7 +214,7 @@ func TestStateTellsOwed(t *testing.T) {
 		w := newManyTwins(t, 3)
 		w.openAgain(w.loser, save)
 		third := w.r[2]
-		w.take(third, w.r[0])
+		w.takeFrom(third, w.r[0])
 		for _, page := range w.pagesOf(third, w.loser, part.Region(w.loser.n), 1<<20, nil).raw {
 			_, err := third.s.Take(page)
 			must(t, err)
@@ -239,7 +230,7 @@ func TestStateTellsOwed(t *testing.T) {
 func TestHotTwins(t *testing.T) {
 	t.Parallel()
 	w := newManyTwins(t, 2)
-	w.take(w.r[0], w.loser)
+	w.takeFrom(w.r[0], w.loser)
 	r := w.r[0]
 	if undo := r.s.partitions[0].hot.peek("hot").parts().Of(1).Undo; len(undo) != part.MaxUndo {
 		t.Fatalf("%d take-backs are remembered", len(undo))
@@ -253,7 +244,7 @@ func TestHotTwins(t *testing.T) {
 	must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 1}).Err)
 	must(t, r.s.Snapshot()) // from here on the row has the rest
 	before := logged()
-	w.take(r, w.loser)
+	w.takeFrom(r, w.loser)
 	if n := logged() - before; n > 100 {
 		t.Errorf("an increment of another region logs %d bytes", n)
 	}
@@ -296,7 +287,7 @@ func TestTakeBackBeyond(t *testing.T) {
 	must(t, once(w.r[1], "twin", -1000))
 	must(t, once(w.r[1], "most", math.MaxInt64))
 	must(t, once(w.r[1], "more", 1000))
-	w.take(w.r[1], w.r[0])
+	w.takeFrom(w.r[1], w.r[0])
 	all("taken back", math.MaxInt64)
 	if err := once(w.r[1], "beyond", 1); !errors.Is(err, ErrOverflow) {
 		t.Errorf("beyond: %v", err)
