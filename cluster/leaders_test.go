@@ -46,10 +46,10 @@ func TestLeaders(t *testing.T) {
 	if got, _, _ := all[0].Of(id(101)); len(got.Failed) != 1 {
 		t.Errorf("%+v", got)
 	}
-	before := news.Load()
+	await(t, "both others have heard it", func() bool { return news.Load() == 2 })
 	_, first, _ := all[0].Of(id(101))
 	await(t, "it is said again", func() bool { _, heard, _ := all[0].Of(id(101)); return heard.After(first) })
-	if news.Load() != before {
+	if news.Load() != 2 {
 		t.Error("the same is news")
 	}
 	// Another node of the shard has led in an earlier term, and does not know better.
@@ -69,11 +69,11 @@ func TestLeaders(t *testing.T) {
 	}
 	all[2].Tell(Leader{Shard: id(101), Node: id(2), Term: 6})
 	await(t, "the new leader is known", func() bool { return leads(all[0], id(101), id(2), 6) })
+	await(t, "it is known in its shard", func() bool { return leads(all[1], id(101), id(2), 6) })
 	all[2].Tell(Leader{Shard: id(101), Node: id(2)})
 	all[2].mu.Lock()
 	if len(all[2].telling) != 0 {
 		t.Error("a node that does not lead tells others")
 	}
 	all[2].mu.Unlock()
-	await(t, "it is known in its shard", func() bool { return leads(all[1], id(101), id(2), 6) })
 }

@@ -266,8 +266,8 @@ func (c *Client) send(ctx context.Context, calls []call, pending []int) []reply 
 // request goes on in the background until its connection's own time limit.
 func within[T any](ctx context.Context, c *Client, request func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel() // not by the request: an answer that is here must not look like the end of its time
 	if c.inCtx {
-		defer cancel()
 		return request(ctx)
 	}
 	type outcome struct {
@@ -276,7 +276,6 @@ func within[T any](ctx context.Context, c *Client, request func(context.Context)
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		defer cancel()
 		value, err := request(ctx)
 		done <- outcome{value, err}
 	}()

@@ -89,3 +89,14 @@ func TestRead(t *testing.T) {
 		}
 	}
 }
+
+// TestWithin: an answer that is here is never taken for the end of its time.
+func TestWithin(t *testing.T) {
+	c := &Client{o: Options{Timeout: time.Hour}}
+	for range 20_000 {
+		value, err := within(t.Context(), c, func(context.Context) (int, error) { return 7, nil })
+		if value != 7 || err != nil {
+			t.Fatal(value, err)
+		}
+	}
+}
