@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // row is a goal, and what is measured for it.
@@ -16,8 +17,9 @@ type row struct {
 	peer   load
 	figure string // of both; "" for throughput, p99, or processor: the server's time for an operation
 	goal   float64
-	atMost bool // the goal is an upper bound
-	slow   bool // only if it is asked for: it fills a server for minutes
+	atMost bool          // the goal is an upper bound
+	slow   bool          // only if it is asked for: it fills a server for minutes
+	after  time.Duration // a start; 0: the start itself
 
 	// measure is for a row that is not a ratio of two loads. If several rows share it, it
 	// measures the wanted ones together.
@@ -39,6 +41,7 @@ type load struct {
 }
 
 func cincrby(pipeline int) load { return load{workload: "cincrby", pipeline: pipeline} }
+func plain(pipeline int) load   { return load{workload: "incrby", pipeline: pipeline} }
 func lua(pipeline int) load     { return load{server: "redis", workload: "lua", pipeline: pipeline} }
 func incrby(pipeline int) load  { return load{server: "redis", workload: "incrby", pipeline: pipeline} }
 func approx(pipeline int) load {
@@ -67,10 +70,10 @@ func pipelines(name, fsync, via string, ours, peer func(pipeline int) load, goal
 	return all
 }
 
-// p99s makes rows of throughput rows of p99.
-func p99s(all []row) []row {
+// costs makes rows of throughput rows of what a request costs, by another figure.
+func costs(figure string, all []row) []row {
 	for i := range all {
-		all[i].figure, all[i].atMost = "p99", true
+		all[i].figure, all[i].atMost = figure, true
 	}
 	return all
 }
@@ -79,9 +82,10 @@ func p99s(all []row) []row {
 var rows = slices.Concat(
 	pipelines("lua-everysec", "", "", cincrby, lua, 1.1, 6, 12),
 	pipelines("incrby-everysec", "", "", cincrby, incrby, 0.85, 1, 1.4),
+	costs("processor", pipelines("opid", "", "", cincrby, plain, 1.1, 1.5, 2)),
 	pipelines("approx", "", "", cincrby, approx, 0.8, 0.8, 0.8),
-	p99s(pipelines("approx-p99", "", "", cincrby, approx, 1.3, 1.3, 1.3)),
-	p99s(pipelines("p99", "", "", cincrby, lua, 1, 1, 1))[:1],
+	costs("p99", pipelines("approx-p99", "", "", cincrby, approx, 1.3, 1.3, 1.3)),
+	costs("p99", pipelines("p99", "", "", cincrby, lua, 1, 1, 1))[:1],
 	pipelines("lua-always", "always", "", cincrby, lua, 1.1, 4, 10),
 	pipelines("incrby-always", "always", "", cincrby, incrby, 0.85, 1, 1.4),
 	pipelines("redis-benchmark", "", "redis-benchmark", cincrby, incrby, 1, 1.2, 2),
@@ -111,6 +115,7 @@ var otherRows = []row{
 	{name: "chold", ours: on("chold"), peer: on("cincrby"), figure: "processor", goal: 1.3, atMost: true, measure: holds},
 	{name: "csettle", ours: on("csettle"), peer: on("cincrby"), figure: "processor", goal: 1.3, atMost: true, measure: holds},
 	{name: "holds-lua", ours: on("chold"), peer: onRedis("lua-reserve"), goal: 5, measure: holds},
+	{name: "transfer", ours: on("transfer"), peer: cincrby(16), figure: "processor", goal: 2, atMost: true},
 	{name: "scale", ours: on("scale"), peer: cincrby(16), figure: "processor", goal: 1.05, atMost: true},
 	{name: "throttle", ours: on("throttle"), peer: cincrby(16), goal: 0.9},
 	{name: "throttle-opid", ours: on("throttle-opid"), peer: cincrby(16), goal: 0.9},
@@ -118,6 +123,8 @@ var otherRows = []row{
 
 	{name: "counters-10M", ours: many(1e7), peer: many(1e4), goal: 0.7, slow: true},
 	{name: "start-10M", ours: many(1e7), goal: 2, atMost: true, slow: true, measure: startFull},
+	{name: "warm-10s", after: 10 * time.Second, ours: many(1e7), goal: 0.5, slow: true, measure: startFull},
+	{name: "warm-30s", after: 30 * time.Second, ours: many(1e7), goal: 0.9, slow: true, measure: startFull},
 	{name: "memory-APPROX", ours: load{mode: "APPROX", args: small("2mb")}, goal: 9, atMost: true, slow: true, measure: memory},
 	{name: "memory-EXACT", ours: load{mode: "EXACT", args: small("8mb")}, goal: 6, atMost: true, slow: true, measure: memory},
 }

@@ -195,21 +195,35 @@ func restart(ctx context.Context, p *process.Process) (c crash) {
 }
 
 var startFull = &special{"start", func(r *row) string {
+	if r.after > 0 {
+		return fmt.Sprintf("pipeline 16, everysec: %s, %v after a start, against before", r.ours, r.after)
+	}
 	return fmt.Sprintf("seconds from start to answer, %d counters, after kill -9", r.ours.counters)
 }, (*table).startFull}
 
 // startFull fills a server with counters and ends it as a crash would. All counters
-// must be there. It cannot be repeated: the next start has nothing to redo.
+// must be there. It cannot be repeated: the next start has nothing to redo. Then it goes on
+// with the load, which the counters come into memory beside.
 func (t *table) startFull(ctx context.Context, rows []*row) {
-	p := process.Must(process.FBFKV(ctx, t.fbfkv, "--appendfsync", "everysec"))
+	p := process.Must(process.FBFKV(ctx, t.fbfkv, slices.Concat(rows[0].ours.args, []string{"--appendfsync", "everysec"})...))
 	defer p.Close()
 	p.Wait = 10 * time.Minute
 	t.fill(ctx, p, rows[0].ours)
-	c := restart(ctx, p)
+	o := t.options(p, rows[0].ours)
+	before := []*Result{runMetered(ctx, p, o)}
+	c, began := restart(ctx, p), time.Now()
 	if n, want := do(ctx, p, "DBSIZE"), min(rows[0].ours.counters, t.ids); n != want {
 		process.Check(fmt.Errorf("%d counters of %d are there", n, want))
 	}
-	t.emitStart(rows[0], []crash{c})
+	for _, r := range rows {
+		if r.after == 0 {
+			t.emitStart(r, []crash{c})
+			continue
+		}
+		o.Warmup = time.Until(began.Add(r.after))
+		q := ratio([]*Result{runMetered(ctx, p, o)}, before, throughput)
+		t.emit(r, q, fmt.Sprintf("%.0fk/s and %.0fk/s", q.A/1000, q.B/1000))
+	}
 }
 
 const (

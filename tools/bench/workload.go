@@ -33,6 +33,8 @@ var workloads = append([]workload{
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX (two minutes), then INCRBY, in a script", prepare: loadLua,
 		words: []string{"EVALSHA", script, "2", prefix + counter, prefix + "id:" + opid, "1", "120"}},
 
+	{name: "transfer", what: "CMINCRBY that moves 1 from one counter to another one (fbfkv)",
+		words: []string{"CMINCRBY", opid, "2", "from:" + counter, "-1", "to:" + counter, "1"}},
 	{name: "scale", what: "CINCRBY of cents in a table with SCALE 2 (fbfkv)", prepare: decimals,
 		words: []string{"CINCRBY", "scaled:" + counter, opid, "0.01"}},
 	{name: "throttle", what: "CL.THROTTLE that lets all in (fbfkv)", words: []string{"CL.THROTTLE", "rate:" + counter, "1000000", "1000000", "1"}},
