@@ -21,6 +21,9 @@ type Machine struct {
 	World *World
 	Host  string // its address
 	Disk  *Disk
+	// Powered keeps the power on, and lets no fsync fail: its processes are killed instead, so what they
+	// have written is there. For servers that may answer before an fsync.
+	Powered bool
 
 	index int
 	boot  func(l *Life) (Process, error)
@@ -226,9 +229,12 @@ func (l *Life) Exit(err error) {
 // Kill ends a process as kill -9 does. It reports whether the process lived.
 func (m *Machine) Kill(l *Life) bool { return m.end(l, "is killed", false, m.Disk.kill) }
 
-// PowerOff ends a process as a loss of power does: percent of the unsynced pages are left. It
-// reports whether the process lived.
+// PowerOff ends a process as a loss of power does, unless the machine is Powered: percent of the unsynced
+// pages are left. It reports whether the process lived.
 func (m *Machine) PowerOff(l *Life, percent int) bool {
+	if m.Powered {
+		return m.Kill(l)
+	}
 	return m.end(l, "loses power", true, func() { m.Disk.losePower(percent, m.World) })
 }
 

@@ -163,7 +163,7 @@ var MachineFaults = []Fault{
 		w.Undo(w.Mean(1500*time.Millisecond), func() { w.Network.Thaw(m) })
 	}},
 	{"failing-disk", 1, func(w *World, m *Machine) {
-		m.Disk.Break(true)
+		m.Disk.Break(!m.Powered)
 		w.Undo(w.Mean(300*time.Millisecond), func() { m.Disk.Break(false) })
 	}},
 	{"slow-disk", 3, func(w *World, m *Machine) {

@@ -142,6 +142,9 @@ func (s *regionsWorld) boot(l *Life) (Process, error) {
 	}
 	return bootServer(l, func(c *server.Config) {
 		c.Partitions, c.AppendFsync = 4<<(l.Machine.Index()%3), "always"
+		if l.Machine.Powered {
+			c.AppendFsync = []string{"everysec", "no"}[l.Machine.Index()%2]
+		}
 	}, s.tune)
 }
 
@@ -187,7 +190,9 @@ func (s *regionsWorld) build(shards int) *region {
 		r.cluster.found()
 		r.machines = r.cluster.machines
 	} else {
-		r.machines = []*Machine{s.w.Add(s.boot)}
+		m := s.w.Add(s.boot)
+		m.Powered = rand.New(rand.NewPCG(s.w.Seed, uint64(1<<32+m.index))).IntN(2) == 0
+		r.machines = []*Machine{m}
 	}
 	ahead := s.w.Between(-2*time.Minute, 2*time.Minute)
 	for _, m := range r.machines {
