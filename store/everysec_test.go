@@ -52,24 +52,32 @@ func TestEverysecLosesASecond(t *testing.T) {
 	}
 }
 
-// TestToldIsDurable: under each policy of appendfsync, what another region was told survives a power loss
-// right afterwards: else its sequences would be given again, to operations that the other then lacks.
+// TestToldIsDurable: under each policy of appendfsync, what another region was told, of the log or of the
+// state, survives a power loss right afterwards: else its sequences would be given again, to operations that
+// the other then lacks.
 func TestToldIsDurable(t *testing.T) {
 	for policy := Always; policy <= No; policy++ {
-		fs := vfs.NewCrashableMem()
-		with := func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, policy }
-		s := testStore(t, with)
-		must(t, s.SetRegions(twoRegions(1, 0, 1)))
-		before := s.CommittedOf(0)
-		must(t, cincr(s, "k", "a", 5).Err)
-		b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1,
-			After: before})
-		must(t, err)
-		fs = fs.CrashClone(vfs.CrashCloneCfg{})
-		d, err := decodePulled(b, new(pulledMemory))
-		must(t, err)
-		if left := testStore(t, with).partitions[0].seq; d.upTo != s.CommittedOf(0) || left < d.upTo {
-			t.Errorf("%v: told up to %d, of which %d are left", policy, d.upTo, left)
+		for _, state := range []bool{false, true} {
+			fs := vfs.NewCrashableMem()
+			with := func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, policy }
+			s := testStore(t, with)
+			must(t, s.SetRegions(twoRegions(1, 0, 1)))
+			q := Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1,
+				After: s.CommittedOf(0)}
+			must(t, cincr(s, "k", "a", 5).Err)
+			tell := s.Pull
+			if state {
+				tell = func(q Pull) ([]byte, error) { return s.State(StateQuery{Pull: q, Of: 1}) }
+			}
+			b, err := tell(q)
+			must(t, err)
+			fs = fs.CrashClone(vfs.CrashCloneCfg{})
+			d, err := decodePulled(b, new(pulledMemory))
+			must(t, err)
+			told := s.CommittedOf(0)
+			if left := testStore(t, with).partitions[0].seq; !state && d.upTo != told || left < told {
+				t.Errorf("%v: told up to %d (state %v), of which %d are left", policy, told, state, left)
+			}
 		}
 	}
 }
