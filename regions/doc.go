@@ -276,6 +276,7 @@
 //     TestGossip, TestTwoJoin).
 //   - A removed member learns that it was removed (session, Node.learn; TestRemoved). Clients may not write
 //     to a region that nobody reads (Store.noteOwn; TestUnread).
+//   - The others show a removed region that goes on, as it hears nothing (Node.strays; TestStray).
 //   - A number is never given again (Admission.admit; TestNumbers), and no server takes the place of
 //     another (Admission.admit, Node.Join; TestAdmit).
 //   - A region that is to leave is heard up to its last write (Store.Leave; TestLeave, TestRegionLeaves).

@@ -424,17 +424,9 @@ func (n *Node) reach(ctx context.Context, a store.RegionMember, set *store.Regio
 	if own, _ := set.Member(set.Self); own.Data == a.Data {
 		return nil // its own new address
 	}
-	l, err := (&peer{opts: &n.opts, address: a.Address}).connect(ctx)
-	if err != nil {
+	there, reached, err := n.membersAt(ctx, a.Address, set)
+	if !reached {
 		return memberError("the region %s cannot be reached from here at %s: %v", a.Name, a.Address, err)
-	}
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	writeMembers(&l.w, set.Group, set.Self)
-	err = l.send(n.opts.Timeout)
-	var there store.RegionSet
-	if err == nil {
-		there, err = l.members()
 	}
 	switch {
 	case errors.Is(err, errNoRegionThere) && a.Region != arbiter(set).Region:
@@ -448,4 +440,20 @@ func (n *Node) reach(ctx context.Context, a store.RegionMember, set *store.Regio
 		return memberError("at %s there is another server, the region %s", a.Address, m.Name)
 	}
 	return nil
+}
+
+// membersAt asks the server at an address for the members that it knows. reached: it can be connected to.
+func (n *Node) membersAt(ctx context.Context, address string, set *store.RegionSet) (there store.RegionSet,
+	reached bool, err error) {
+	l, err := (&peer{opts: &n.opts, address: address}).connect(ctx)
+	if err != nil {
+		return there, false, err
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	writeMembers(&l.w, set.Group, set.Self)
+	if err = l.send(n.opts.Timeout); err == nil {
+		there, err = l.members()
+	}
+	return there, true, err
 }

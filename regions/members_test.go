@@ -48,10 +48,13 @@ func (r *region) restart() *Node {
 }
 
 // joined opens servers that are the regions r0, r1, … of each other.
-func joined(t testing.TB, partitions ...int) []*region {
+func joined(t testing.TB, partitions ...int) []*region { return joinedWith(t, nil, partitions...) }
+
+// joinedWith is joined, with changed options.
+func joinedWith(t testing.TB, change func(*Options), partitions ...int) []*region {
 	all := newServers(t, partitions...)
 	for i, r := range all {
-		if r.openNode(nil); i == 0 {
+		if r.openNode(change); i == 0 {
 			_, err := r.node.Create("r0", r.server.address())
 			must(t, err)
 		} else {

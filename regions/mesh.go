@@ -81,6 +81,7 @@ type Options struct {
 	sure        bool          // in tests: it has no doubt when it starts
 
 	tablesPeriod time.Duration // how often others are asked for their tables; default 1 min
+	strayPeriod  time.Duration // how often removed regions are asked whether they go on; default 1 min
 
 	after func(time.Duration) <-chan time.Time // for DigestPeriod; default time.After
 }
@@ -96,6 +97,7 @@ func (o Options) withDefaults() Options {
 	def(&o.learnPeriod, 15*time.Second)
 	def(&o.DigestPeriod, time.Hour)
 	def(&o.tablesPeriod, time.Minute)
+	def(&o.strayPeriod, time.Minute)
 	def(&o.doubtPeriod, 10*time.Second)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {

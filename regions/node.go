@@ -28,7 +28,8 @@ type Node struct {
 	// is held while the Mesh follows that, and so waits for the readers.
 	changing longlock.Mutex
 
-	acknowledged atomic.Uint64 // see Acknowledge
+	acknowledged atomic.Uint64            // see Acknowledge
+	stray        atomic.Pointer[[]string] // ills: removed regions that go on
 
 	levelling struct {
 		wake chan struct{} // has room for one: the members may have changed
@@ -57,6 +58,7 @@ func Open(o Options) (*Node, error) {
 	n.sayUnread()
 	n.wg.Go(n.run)
 	n.wg.Go(n.removals)
+	n.wg.Go(n.strays)
 	if n.cluster != nil {
 		n.wg.Go(n.survey)
 		return n, nil // run follows it

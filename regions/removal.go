@@ -147,6 +147,50 @@ func (n *Node) Removals() []RemovalStatus {
 	return all
 }
 
+// strayTime is how long a removed region is asked whether it goes on.
+const strayTime = 24 * time.Hour
+
+// strays asks regions that are removed while the server runs whether they go on, until the node is closed:
+// one that hears nothing of its removal does, and nobody takes what it counts. Those that were gone before are
+// not asked, as others may have their addresses.
+func (n *Node) strays() {
+	var until map[part.Region]time.Time // a removed region is asked; nil: this is no member yet
+	for tick := time.NewTicker(n.opts.strayPeriod); ; {
+		set, ok := n.Members()
+		end := time.Now().Add(strayTime)
+		if ok && until == nil {
+			until, end = make(map[part.Region]time.Time), time.Time{}
+		}
+		var ills []string
+		for _, m := range set.Members {
+			if !m.Gone || set.Removed {
+				continue
+			}
+			if _, known := until[m.Region]; !known {
+				until[m.Region] = end
+			}
+			if time.Now().Before(until[m.Region]) && n.leads() && n.goesOn(m, &set) {
+				ills = append(ills, fmt.Sprintf("the region %s was removed and still counts at %s, and no other "+
+					"region takes that: stop its server", m.Name, m.Address))
+			}
+		}
+		n.stray.Store(&ills)
+		select {
+		case <-n.ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// goesOn reports whether a removed region answers that it is one.
+func (n *Node) goesOn(m store.RegionMember, set *store.RegionSet) bool {
+	there, _, err := n.membersAt(n.ctx, m.Address, set)
+	own, ok := there.Member(there.Self)
+	return err == nil && ok && !own.Gone && own.Data == m.Data
+}
+
 // levelled says which ranges of which region have told all that they know of a removed one.
 type levelled struct {
 	gone  part.Region

@@ -3,8 +3,12 @@ package regions
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -170,4 +174,46 @@ func TestRestoredAlone(t *testing.T) {
 	}
 	count(t, "y", all[1], more[0])
 	removed(t, "r0", all[1], more[0]) // who joins hears of it, too
+}
+
+// TestStray: while a removed region hears nothing of its removal, the others say that it goes on; but not once
+// it has heard, nor one that has started since, nor of another server at its address.
+func TestStray(t *testing.T) {
+	often := func(o *Options) { o.strayPeriod = time.Millisecond }
+	all := joinedWith(t, often, 2, 2, 2)
+	well(t, all...)
+	stray, address := all[1], all[1].server.address()
+	says := func(r *region) bool {
+		return strings.Contains(fmt.Sprint(r.node.Status().Ills), "r1 was removed and still counts at "+address)
+	}
+	silent := func(r *region) {
+		t.Helper()
+		for range 3 {
+			was := r.node.stray.Load()
+			eventually(t, "it asks again", func() bool { return r.node.stray.Load() != was })
+		}
+		if says(r) {
+			t.Errorf("ills: %q", r.node.Status().Ills)
+		}
+	}
+	must(t, stray.node.Pause("r0"))
+	must(t, stray.node.Pause("r2"))
+	must(t, all[0].node.Remove("r2", "r1"))
+	eventually(t, "both say so", func() bool { return says(all[0]) && says(all[2]) })
+	must(t, stray.once("k", "a", 1).Err)
+	must(t, all[2].node.Close())
+	all[2].openNode(often)
+	silent(all[2])
+	must(t, stray.node.Resume("r0"))
+	eventually(t, "it has heard", func() bool { return !says(all[0]) })
+
+	must(t, stray.node.Close())
+	stray.server.close()
+	next := &region{t: t, n: 3, partitions: 2, fs: vfs.NewMem(),
+		listen: func() (net.Listener, error) { return net.Listen("tcp", address) }}
+	next.open()
+	t.Cleanup(next.close)
+	next.openNode(often)
+	next.join("r3", all[0].node)
+	silent(all[0])
 }

@@ -257,6 +257,9 @@ func (n *Node) Status() NodeStatus {
 			"compare them with were given up (region-retention): up to %d; "+
 			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
+	if stray := n.stray.Load(); stray != nil {
+		s.Ills = append(s.Ills, *stray...)
+	}
 	s.Removals = n.Removals()
 	s.Reads = n.leads()
 	if mesh == nil {
