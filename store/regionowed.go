@@ -88,10 +88,14 @@ func (g *regions) owedToTell(key []byte) (owed []part.Owed) {
 	return owed
 }
 
-// knows reports whether an operation is among those of its key.
-func (o *owedOps) knows(key []byte, op part.Owed) bool {
-	_, ok := slices.BinarySearchFunc(o.byKey[string(key)], op, compareOwed)
-	return ok
+// find returns the operation as it is among those of its key, and whether it is.
+func (o *owedOps) find(key []byte, op part.Owed) (is part.Owed, known bool) {
+	ops := o.byKey[string(key)]
+	i, known := slices.BinarySearchFunc(ops, op, compareOwed)
+	if known {
+		is = ops[i]
+	}
+	return is, known
 }
 
 // add adds operations of a key, ordered, and reports whether it had none.
@@ -294,8 +298,8 @@ func (x *turn) owe(r *ref, o part.Owed, told bool) {
 	p := r.p
 	g := p.regions
 	m := g.member(o.Region)
-	switch {
-	case m == nil || o.Region == g.Self || g.owed.knows(r.key, o) || p.settled(r.c.parts(), o):
+	switch _, known := g.owed.find(r.key, o); {
+	case m == nil || o.Region == g.Self || known || p.settled(r.c.parts(), o):
 		return
 	case g.owed.byOthers(g.Self) >= maxOwed:
 		p.ids[o.Region].Unchecked++
@@ -358,7 +362,9 @@ func (x *turn) regionLost(op *Op) error {
 	}
 	lost := part.Owed{Applied: part.Applied{Region: l.Region, Dot: l.Dot, Made: l.Made},
 		Winner: l.Winner.applied()}
-	switch known := g.owed.knows(r.key, lost); {
+	switch was, known := g.owed.find(r.key, lost); {
+	case known && l.Owed && was == lost:
+		return nil
 	case known && !l.Owed:
 		x.settle(r, []part.Owed{lost})
 		return nil

@@ -95,8 +95,15 @@ func TestOwed(t *testing.T) {
 			Bases: []part.RegionBase{{Region: 0, Base: part.Base{Clock: a.dot, Cum: 5}}}})
 	})
 	settle("as its region says, in another's favour", func(a, _ told) {
-		must(t, s.internalOp(Op{Kind: regionLost, Key: []byte(a.key), ID: []byte(a.id),
-			Object: &Lost{a.region, a.dot, a.delta, true, Heard{Origin: 1, Dot: 7, Delta: 5}}}))
+		says := func() {
+			must(t, s.internalOp(Op{Kind: regionLost, Key: []byte(a.key), ID: []byte(a.id),
+				Object: &Lost{a.region, a.dot, a.delta, true, Heard{Origin: 1, Dot: 7, Delta: 5}}}))
+		}
+		says()
+		last := s.partitions[0].seq
+		if says(); s.partitions[0].seq != last {
+			t.Error("what is known already is logged")
+		}
 		own := part.Applied{Region: 1, Dot: 7, Made: 5}
 		if got := s.owedOf(a.key); len(got) != 1 || got[0].Winner != own {
 			t.Errorf("owed is %+v", got)
