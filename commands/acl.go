@@ -124,10 +124,12 @@ func (p *Pipeline) denied(c *Command, args [][]byte) string {
 	case acl.DeniedCommand:
 		return "NOPERM this user has no permissions to run the '" + c.fullName + "' command"
 	case acl.DeniedKey:
-		return "NOPERM this user has no permissions to access one of the keys used as arguments"
+		return string(errKeyDenied.(refusal))
 	}
 	return ""
 }
+
+var errKeyDenied error = refusal("NOPERM this user has no permissions to access one of the keys used as arguments")
 
 // loginMissing reports whether the client has to log in before a command.
 func (p *Pipeline) loginMissing(c *Command) bool {

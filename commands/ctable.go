@@ -164,6 +164,7 @@ var alterOptions = []option[tableSettings]{
 	setting("SCALE", 1<<15, scale, func(t *tableSettings) **uint8 { return &t.Scale }),
 	setting("MIN", 1<<13, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Min }),
 	setting("MAX", 1<<14, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Max }),
+	setting("TOP", 1<<16, topCount, func(t *tableSettings) **int { return &t.Top }),
 	{token: "BOUNDS", class: 1 << 12, value: func(_ *tableSettings, v []byte) error {
 		switch {
 		case is(v, "LOCAL"):
@@ -358,6 +359,7 @@ var tableInfoFields = []infoField[tableInfo]{
 	number("scale", func(t *tableInfo) int64 { return int64(t.Scale) }),
 	bound("min", func(t *tableInfo) store.Bound { return t.Min }),
 	bound("max", func(t *tableInfo) store.Bound { return t.Max }),
+	number("top", func(t *tableInfo) int64 { return int64(t.Top) }),
 	number("forgotten-before", func(t *tableInfo) int64 { return t.ForgottenBefore }),
 	number("ids-remembered", func(t *tableInfo) int64 { return int64(t.Filter.Items) }),
 	number("memory", func(t *tableInfo) int64 { return int64(t.Filter.Bytes) }),
@@ -401,6 +403,7 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("SCALE", intArg("decimals"))),
 		opt(with("MIN", oneOf("min", intArg("min"), word("NONE")))),
 		opt(with("MAX", oneOf("max", intArg("max"), word("NONE")))),
+		opt(with("TOP", oneOf("top", intArg("top"), word("NONE")))),
 	)
 }
 
@@ -418,7 +421,7 @@ var tableCommands = []Command{{
 				"one, for its window. IDTIME AUTO, the default, reads the operation's time from an opid " +
 				"that is a UUIDv7 or a ULID. With REGIONS NONE, the default of APPROX tables, each region " +
 				"counts these keys alone; tables must be alike in all regions. With SCALE n, counters are exact " +
-				"decimals of n digits behind the point. Times and sizes take units: 10m, 64mb.",
+				"decimals of n digits behind the point. With TOP n, CTOP lists up to n of its counters. Times and sizes take units: 10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:  ctableCreate, Audit: auditAll,
 		},

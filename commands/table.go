@@ -44,6 +44,7 @@ var Commands = newTable(slices.Concat([][]Command{
 	regionCommands,
 	regionPullCommands,
 	followCommands,
+	topCommands,
 	refusedCommands,
 })...)
 

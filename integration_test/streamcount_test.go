@@ -26,6 +26,7 @@ func TestStreamCount(t *testing.T) {
 	c := s.dial()
 	c.want("+OK", "SET", "list:no", "7")
 	c.want("+OK", "CTABLE", "CREATE", "euro", "PREFIX", "euro:", "SCALE", "2", "MAX", "100")
+	c.want("+OK", "CTABLE", "CREATE", "lead", "PREFIX", "lead:", "TOP", "2")
 	dead := filepath.Join(t.TempDir(), "dead")
 	const spent = `{"page":{"id":"/a"},"t":1700000000,"n":5,"id":"e1"}` + "\n" +
 		`{"page":{"id":7},"t":"2023-11-14T22:13:20Z","n":"6","id":"e2"}` + "\n"
@@ -60,6 +61,7 @@ func TestStreamCount(t *testing.T) {
 		{"{\"c\":\"x\"}\n", "--counter k:{c} --id-first", "no operation id and tab in front", 2, nil},
 		{"ann 60.25\nann 50\nbob 99.999\nbob 1.5\n", "--counter euro:{{{1}}} --by 2 --source euro",
 			"BOUND: 1; ERR: 1", 2, map[string]string{"euro:{ann}": "60.25", "euro:{bob}": "1.5"}},
+		{"a 1\nb 3\nc 2\nd 1\n", "--counter lead:{1} --by 2", "           3  lead:b\n           2  lead:c\n", 0, nil},
 		{"a\nb\n", "--counter line:{line}", "counted: 2 lines", 0, map[string]string{"line:a": "1"}},
 		{`{"a":1}` + "\n{}\n[]\nno\n" + `{"a":null}` + "\n", "--counter x:{a} --dead-letter " + dead,
 			"bad records: 4", 2, map[string]string{"x:1": "1"}},

@@ -70,6 +70,23 @@ func benchExecute(b *testing.B, s *Store, pipeline int, spread uint64) {
 	})
 }
 
+// BenchmarkTop measures what TOP costs the operations of its table, of whose counters all rise alike.
+func BenchmarkTop(b *testing.B) {
+	for _, top := range []int{0, 100, MaxTop} {
+		b.Run(fmt.Sprint("TOP=", top), func(b *testing.B) {
+			s := testStore(b, func(o *Options) {
+				o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16
+			})
+			if top > 0 {
+				must(b, s.AlterTable(DefaultTable, TableChange{Top: &top}))
+				_, _, err := s.Top("", top)
+				must(b, err)
+			}
+			benchExecute(b, s, 64, 100_000)
+		})
+	}
+}
+
 // BenchmarkNewCounters measures operations of which nearly each makes a new
 // counter, so that its row is looked for first.
 func BenchmarkNewCounters(b *testing.B) {

@@ -120,6 +120,18 @@ func (c *catalog) byName(name string) *tableDef {
 	return nil
 }
 
+// byPrefix returns the live table with just that prefix; nil if there is none.
+func (c *catalog) byPrefix(prefix string) *tableDef {
+	if c != nil { // else a replica does not know its tables yet
+		for _, d := range c.Tables {
+			if d.DropUntil == 0 && d.Prefix == prefix {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
 func (c *catalog) byID(id uint32) *tableDef {
 	for _, d := range c.Tables {
 		if d.ID == id {

@@ -51,6 +51,7 @@ const (
 	isUnsaved                          // one of hotCounters.unsaved
 	isChanged                          // since it was loaded from its row or written there
 	isInRing                           // in hotCounters.ring
+	isLeader                           // a member of hotCounters.leaders, which stays in memory
 )
 
 // set sets or clears flags.
@@ -90,7 +91,7 @@ func (c *counter) rowKey() persistence.RowKey {
 // changed since its row was written, and as many others as limit allows.
 type hotCounters struct {
 	table hotTable
-	// ring is what the eviction hand goes round: all of table but changed keys
+	// ring is what the eviction hand goes round: all of table but leaders and changed keys
 	// that it met. They come back once their rows are written, so that the hand
 	// does not pass them again and again while most counters in memory are
 	// changed.
@@ -105,7 +106,8 @@ type hotCounters struct {
 	// changed, written back and evicted since.
 	evicted [256]uint32
 	// made counts the keys that came into being, by position, for WATCH.
-	made [256]uint32
+	made    [256]uint32
+	leaders []*leaders // of tables with TOP, each of another
 }
 
 func newHotCounters(limit int) *hotCounters {
@@ -117,7 +119,7 @@ func newHotCounters(limit int) *hotCounters {
 // clear forgets everything, as FLUSHALL does.
 func (h *hotCounters) clear() {
 	h.table = newHotTable()
-	h.ring, h.hand, h.dirty = nil, 0, nil
+	h.ring, h.hand, h.dirty, h.leaders = nil, 0, nil, nil
 	h.unsaved = newUnsavedKeys()
 	for i := range h.evicted {
 		h.evicted[i]++
@@ -177,7 +179,7 @@ func (h *hotCounters) trim(committed uint64) {
 			h.hand = 0
 		}
 		switch c := h.ring[h.hand]; {
-		case !c.clean():
+		case !c.clean() || c.is&isLeader != 0:
 			h.leaveRing(h.hand)
 		case c.is&(isUsed|isListed) != 0 || c.seq > committed:
 			c.is &^= isUsed
@@ -214,7 +216,7 @@ func (h *hotCounters) drop(c *counter) {
 }
 
 // changed is called after every change of c: it queues c for the next
-// checkpoint and keeps unsaved right.
+// checkpoint and keeps unsaved and leaders right.
 func (h *hotCounters) changed(c *counter) {
 	c.is |= isChanged
 	if c.is&isListed == 0 {
@@ -222,6 +224,9 @@ func (h *hotCounters) changed(c *counter) {
 		h.dirty = append(h.dirty, c)
 	}
 	h.track(c)
+	if c.is&isLeader == 0 {
+		h.join(c)
+	}
 }
 
 // track keeps unsaved right after c's kind or inRow changed.

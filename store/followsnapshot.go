@@ -141,7 +141,7 @@ func (s *Store) readPage(p *partition, after []byte) (*followedPage, error) {
 		if err != nil {
 			return nil, err
 		}
-		here, err := g.show()
+		here, err := g.show(func() {})
 		if err != nil {
 			return nil, err
 		}
@@ -166,8 +166,9 @@ func (s *Store) findPage(p *partition, after []byte) (*followedPage, uint64, err
 }
 
 // show finds out what the keys are, all of them at the same time: what memory has, else the row, if nothing
-// of its position was evicted since that was read. Others are read again.
-func (g *followedPage) show() (point, error) {
+// of its position was evicted since that was read. Others are read again. then is called at that time, with
+// the partition locked.
+func (g *followedPage) show(then func()) (point, error) {
 	p := g.p
 	for {
 		var again []*pagedKey
@@ -190,6 +191,7 @@ func (g *followedPage) show() (point, error) {
 					w.kind = TypeNone
 				}
 			}
+			then()
 			p.mu.Unlock()
 			return here, nil
 		}

@@ -25,7 +25,7 @@ func (f *testFollower) askMeanwhile(t *testing.T, start FollowStart, meanwhile f
 	g, _, err := f.s.findPage(f.s.partitions[r.place.partition], r.place.key)
 	must(t, err)
 	meanwhile()
-	here, err := g.show()
+	here, err := g.show(func() {})
 	must(t, errors.Join(err, here.wait()))
 	_, err = r.tellPage(at, g)
 	must(t, r.judge(err))

@@ -182,7 +182,7 @@ func goldenAnswers(s *Store) string {
 	b.WriteString(goldenKeys(s))
 	for _, o := range s.Tables() {
 		// As it was printed before there were these options.
-		newer := " Regions:0 Scale:0 Min:{N:0 Set:false Points:0} Max:{N:0 Set:false Points:0}}"
+		newer := " Regions:0 Scale:0 Min:{N:0 Set:false Points:0} Max:{N:0 Set:false Points:0} Top:0}"
 		fmt.Fprintln(&b, strings.Replace(fmt.Sprintf("table %+v", o), newer, "}", 1))
 	}
 	return b.String()

@@ -111,6 +111,8 @@ func newMoveModel(t *testing.T, seed uint64) *moveModel {
 	approx := TableOptions{Name: "approx", Prefix: "a:", Mode: Approx, Window: time.Hour, Skew: time.Second}
 	for _, s := range []*Store{m.plain, m.shard[0], m.shard[1]} {
 		must(t, s.CreateTable(approx))
+		top := 25
+		must(t, s.AlterTable(DefaultTable, TableChange{Top: &top}))
 	}
 	return m
 }
@@ -281,6 +283,9 @@ func (m *moveModel) compare() {
 	if scanned != alive {
 		m.t.Fatalf("SCAN finds %d keys; it should be %d", scanned, alive)
 	}
+	checkTop(m.t, m.plain, "", 25)
+	checkTop(m.t, m.shard[0], "", 25)
+	checkTop(m.t, m.shard[1], "", 25)
 	eventually(m.t, "there are so many keys, once those that have expired are removed", func() bool {
 		got := int64(0)
 		for _, s := range m.shard {

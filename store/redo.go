@@ -339,6 +339,7 @@ func (p *machine) redoControl(e *entry, seq uint64, _ moment) error {
 // setCatalog makes the partition's tables those of the catalogue: the filters
 // of new tables are made, of changed ones altered, of gone ones freed.
 func (p *machine) setCatalog(cat *catalog, at moment) error {
+	p.hot.unlead()
 	p.catalog = cat
 	for _, d := range cat.Tables {
 		t := p.tables[d.ID]

@@ -217,6 +217,7 @@ type Store struct {
 	takers    sync.Pool      // *taker
 	replica   *replica       // nil: there is no other node
 	catalogMu longlock.Mutex // One change of the tables at a time.
+	topMu     longlock.Mutex // One search for leaders at a time.
 
 	rebuilds  longlock.Mutex // one rebuild at a time
 	indexing  longlock.Mutex // one commit at a time that may change the index of expiries

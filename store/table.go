@@ -65,6 +65,7 @@ const (
 	MinTableMemory = 1 << 20
 	MinTableDisk   = 1 << 20 // each partition gets a share
 	MaxFixedBits   = 1 << 36
+	MaxTop         = 10_000
 )
 
 // windowRange is MinWindow to MaxWindow, for people.
@@ -111,6 +112,8 @@ type TableOptions struct {
 	// Min and Max bound every counter: no write leaves them. Min is at most 0 and Max at least
 	// 0, for a counter that does not exist is 0.
 	Min, Max Bound `json:",omitzero"`
+	// Top is how many counters CTOP lists at most, from the highest value on; 0 to MaxTop.
+	Top int `json:",omitempty"`
 }
 
 // hasBounds reports whether the table's counters have bounds.
@@ -133,6 +136,7 @@ type TableChange struct {
 	Regions   *TableRegions
 	Scale     *uint8
 	Min, Max  *Bound // as they were written, see Bound.Points
+	Top       *int
 }
 
 // TableInfo describes a table, its options and the state of its filters.
@@ -197,6 +201,8 @@ func (o TableOptions) Validate() error {
 			"not exist is 0, and at most 2^63-1 steps of SCALE", ErrOption)
 	case o.Scale > MaxScale:
 		return fmt.Errorf("%w: SCALE must be 0 to %d", ErrOption, MaxScale)
+	case o.Top < 0 || o.Top > MaxTop:
+		return fmt.Errorf("%w: TOP must be NONE or 1 to %d", ErrOption, MaxTop)
 	case o.Regions > RegionsNone:
 		return fmt.Errorf("%w: REGIONS must be ALL or NONE", ErrOption)
 	case o.Regions == RegionsAll && o.Mode == Approx:
@@ -242,6 +248,7 @@ func (c TableChange) Apply(o TableOptions) (TableOptions, error) {
 	set(&o.IDTime, c.IDTime)
 	set(&o.Skew, c.Skew)
 	set(&o.Regions, c.Regions)
+	set(&o.Top, c.Top)
 	scale := o.Scale
 	set(&o.Scale, c.Scale) // before the bounds, which are in steps of it
 	err := o.setBound("MIN", &o.Min, c.Min, scale)

@@ -556,6 +556,39 @@ func (c *counting) summary() (text string) {
 	return text
 }
 
+// topShown is how many counters are shown that lead.
+const topShown = 10
+
+// leaders returns a line for each of the counters that lead, if their table has TOP.
+func (r *run) leaders(ctx context.Context) (lines string) {
+	text := ""
+	for _, p := range r.counter.parts {
+		if p.field {
+			break
+		}
+		text += p.text
+	}
+	tables, _ := r.client.Do(ctx, "CTABLE", "LIST").Texts()
+	name, prefix := "", ""
+	for i := 1; i < len(tables); i += 2 {
+		if p := tables[i]; strings.HasPrefix(text, p) && (name == "" || len(p) > len(prefix)) {
+			name, prefix = tables[i-1], p
+		}
+	}
+	info, _ := r.client.Do(ctx, "CTABLE", "INFO", name).List()
+	for i := 1; i < len(info); i += 2 {
+		if is, _ := info[i-1].Text(); is != "top" {
+			continue
+		}
+		top, _ := info[i].Int()
+		list, _ := r.client.Do(ctx, "CTOP", prefix, min(top, topShown)).Texts()
+		for i := 1; i < len(list); i += 2 {
+			lines += fmt.Sprintf("%12s  %s\n", list[i], list[i-1])
+		}
+	}
+	return lines
+}
+
 // behind says how old the newest event is.
 func (c *counting) behind() string {
 	if c.newest.IsZero() {

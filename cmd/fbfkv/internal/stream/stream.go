@@ -43,7 +43,8 @@ counts all again. --time names the event's time; {month}, {day}, {hour} and {min
 UTC. Where the record brings its id, it is the time of the operation, too: an event that is older than the
 table's WINDOW is refused as STALE, as it may have been counted. So is a line that an interrupted run may have
 sent, if WINDOW has passed since. --dead-letter keeps such lines, and others of at most 1 MiB that cannot be
-counted; an entry of a stream with its id and a tab in front.
+counted; an entry of a stream with its id and a tab in front. At the end those that lead are shown, if the
+counters' table has TOP.
 
 ` + common
 
@@ -207,6 +208,10 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	switch {
 	case err != nil:
 		return fmt.Errorf("line %d: %w", r.committed.lines+r.done+1, err)
+	case r.counter.parts != nil:
+		fmt.Fprint(stderr, r.leaders(context.WithoutCancel(ctx)))
+	}
+	switch {
 	case signalled.Err() != nil && r.redis == "":
 		return errors.New("interrupted")
 	case *failed != nil:
