@@ -134,6 +134,7 @@ func TestRouting(t *testing.T) {
 			{"GET {bar}", noLeader}, {"READONLY", "+OK"},
 			{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"},
 			{"DBSIZE", ":0"},
+			{"CFOLLOW g NOW", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"},
 		}},
 		{"a replica whose leader has just died", dying, []step{
 			{"GET {bar}", noLeader}, {"READONLY", "+OK"}, {"GET {bar}", "nil"}, {"INCR {bar}", noLeader},

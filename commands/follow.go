@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"time"
 
@@ -70,7 +71,8 @@ func doFollow(c *Context) {
 	default:
 		q.Cursor = string(at)
 	}
-	if _, err := parseOptions(&q, followOptions, c.Args[3:], ""); c.failed(err) {
+	_, err := parseOptions(&q, followOptions, c.Args[3:], "")
+	if c.failed(cmp.Or(err, c.Server.Cluster.mayTell(c.routes))) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.block)
@@ -87,7 +89,6 @@ func doFollow(c *Context) {
 		n++
 		return n >= q.count || told.Len() >= maxFollowBytes
 	}
-	var err error
 	c.watched(ctx, cancel, func() { err = q.follow(ctx, c, &n) })
 	if c.failed(err) {
 		return
@@ -96,6 +97,18 @@ func doFollow(c *Context) {
 	c.W.BulkString(q.Cursor)
 	c.W.Array(n)
 	c.W.Raw(told.Bytes())
+}
+
+// mayTell refuses to be followed on a node that lacks for too long what is committed, or has no shard.
+func (c *Cluster) mayTell(v *ClusterView) error {
+	switch {
+	case c == nil:
+	case v.is == stranger:
+		return refusal(errNotServed)
+	case v.is != leads && c.isStale(v):
+		return refusal(errStaleReads)
+	}
+	return nil
 }
 
 // follow reads until something was told, or the time is over.
@@ -170,7 +183,8 @@ var followCommands = []Command{{
 		"snapshot, before which nothing counts, for each partition, then value for each counter as of the " +
 		"sequence, and the changes behind it. The log is kept for the group, " +
 		"up to follow-backlog, also beyond what it has read; a group further behind gets LOST and the range. " +
-		"Not in clusters and regions.",
+		"Of a cluster each node tells the partitions of its shard: show the cursor to a node of each shard " +
+		"in turn. Not in regions.",
 	Args: []Arg{strArg("group"), oneOf("from", word("START"), word("NOW"), word("SNAPSHOT"), strArg("cursor")),
 		opt(with("COUNT", intArg("count"))), opt(with("BLOCK", intArg("milliseconds"))),
 		opt(with("PREFIX", strArg("prefix")))},

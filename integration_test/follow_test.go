@@ -79,6 +79,12 @@ func position(db database) string {
 func awaitEqual(t *testing.T, s *server, db database) (got map[string]int64) {
 	t.Helper()
 	want, _ := counters(t, s.client())
+	return awaitCounters(t, want, db)
+}
+
+// awaitCounters waits until a database has some counters, and returns what it has.
+func awaitCounters(t *testing.T, want map[string]int64, db database) (got map[string]int64) {
+	t.Helper()
 	end := time.Now().Add(patience)
 	for !maps.Equal(got, want) && time.Now().Before(end) {
 		time.Sleep(50 * time.Millisecond)
@@ -293,4 +299,66 @@ func TestFollowCSV(t *testing.T) {
 		!strings.Contains(lines[1], `,0,add,"a,b",x,5,5,`) || !strings.Contains(lines[2], `,0,deleted,"a,b",,,,`) {
 		t.Errorf("the lines are %q", lines)
 	}
+}
+
+// TestFollowCluster: of a cluster the database has every counter exactly, although leaders are killed,
+// partitions move to a new shard and back, a shard is flushed, and the follower is killed meanwhile.
+func TestFollowCluster(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
+	all := startNodes(t, 6)
+	one, two := all[:3], all[3:]
+	any := one[0].address()
+	operate(t, 0, "is complete", append([]string{"create", "--partitions", "8"}, addresses(one...)...)...)
+	changeTables(t, one[0], "ALTER", "default", "WINDOW", 3600000)
+	db := sqlite(filepath.Join(t.TempDir(), "sink.db"))
+	c := clusterClient(t, all...)
+	l := startMoveLoad(t, c, 4)
+	var p *sink
+	defer func() { p.end() }()
+	begin := func(at *server) {
+		t.Helper()
+		from := position(db)
+		p = followInto(t, at, db, from)
+		eventually(t, patience, "the follower goes on", func() bool { return position(db) != from })
+	}
+	again := func(at *server) {
+		t.Helper()
+		from := position(db)
+		eventually(t, patience, "the follower goes on", func() bool { return position(db) != from })
+		p.end()
+		begin(at)
+	}
+	begin(one[0])
+	kill := func(shard []*server) {
+		victim := leaderOf(t, shard...)
+		victim.kill()
+		again(without(shard, victim)[0])
+		victim.start()
+	}
+	kill(one)
+	operate(t, 0, "form a new shard", "add-node", "--new-shard", strings.Join(addresses(two...), ","), any)
+	id := shardsOf(t, one[0])[1]
+	operate(t, 0, "in place", "rebalance", any)
+	again(two[0])
+	kill(two)
+	operate(t, 0, "in place", "move", "--partitions", "0-1", "--to", id, any)
+	p.end() // what it has not read moves on, and back
+	operate(t, 0, "in place", "rebalance", any)
+	operate(t, 0, "", "rebalance", "--empty", id, any)
+	begin(one[1])
+	operate(t, 0, "in place", "rebalance", any)
+	kill(one)
+	want := l.finish()
+	awaitCounters(t, want, db)
+	holder := holderOf(t, "key1", all...)
+	if _, err := redisAsk(holder, "FLUSHALL"); err != nil {
+		t.Fatal(err)
+	}
+	for key := range want {
+		if n, err := c.Exists(t.Context(), key).Result(); err == nil && n == 0 {
+			delete(want, key)
+		}
+	}
+	awaitCounters(t, want, db)
 }

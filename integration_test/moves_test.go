@@ -90,13 +90,25 @@ func (l *moveLoad) slow() time.Duration {
 	return slowest.Round(time.Millisecond)
 }
 
+// finish ends the load, and returns what was acknowledged.
+func (l *moveLoad) finish() map[string]int64 {
+	l.stop()
+	l.running.Wait()
+	want := map[string]int64{}
+	for client, answers := range l.answers {
+		for i := range answers {
+			key, _ := l.operation(client, i)
+			want[key]++
+		}
+	}
+	return want
+}
+
 // check ends the load: each counter is what was acknowledged, and every operation that is sent
 // again is answered as it was.
 func (l *moveLoad) check() {
 	l.t.Helper()
-	l.stop()
-	l.running.Wait()
-	want, sent := map[string]int64{}, 0
+	want, sent := l.finish(), 0
 	for client, answers := range l.answers {
 		for from := 0; from < len(answers); from += 256 {
 			batch := answers[from:min(from+256, len(answers))]
@@ -115,10 +127,6 @@ func (l *moveLoad) check() {
 				}
 				return err == nil
 			})
-			for i := range batch {
-				key, _ := l.operation(client, from+i)
-				want[key]++
-			}
 		}
 		sent += len(answers)
 	}

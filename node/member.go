@@ -212,6 +212,7 @@ func (n *member) join(c cluster.Configuration) (err error) {
 			return n.o.openStore(func(o *store.Options) {
 				o.Seed, o.Partitions = c.Seed, c.Partitions
 				o.Replicated, o.Sections = replicated, cluster.Sections
+				o.Shard = func() store.Shard { return n.configuration().FollowedShard(self.Shard) }
 				_, o.RegionIncarnation = cluster.RegionIdentity(c.Cluster)
 			})
 		},

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,16 +8,14 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/fbfkv/fbfkv/persistence/oplog"
-	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // Clients follow the changes of counters in the op log, in its order, from a cursor on. A cursor says how
 // far each partition was read, with a fingerprint of the section there, so that it is refused
 // by a server whose log has something else. A follower may go back to an older cursor: the log is
-// kept for it as far as Options.FollowBacklog reaches, whatever it has read.
+// kept for it as far as Options.FollowBacklog reaches, whatever it has read. In a cluster the cursor has all
+// partitions of the cluster, and each shard goes on with those that it has (followshard.go).
 
 // The refusals of followers.
 var (
@@ -31,7 +27,7 @@ var (
 	ErrLost         = errors.New("this follower is more than follow-backlog behind")
 	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
 	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
-	ErrCannotFollow = errors.New("changes can be followed neither in a cluster nor in a region yet")
+	ErrCannotFollow = errors.New("changes cannot be followed in a region yet")
 )
 
 const (
@@ -80,8 +76,8 @@ type follower struct {
 	hold *oplog.Hold
 
 	reading sync.Mutex     // guards the fields below
-	cursor  string         // that was told last
-	at      oplog.Bookmark // where it goes on
+	told    []followedTo   // how far, last
+	at      oplog.Bookmark // where it goes on from there
 }
 
 // openFollowers keeps the log for the groups that there were before.
@@ -203,10 +199,10 @@ func checkFollower(name string) error {
 // FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for none.
 // Errors: of this file, or of the op log. Safe for concurrent use.
 func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
-	if s.replica != nil || s.member.Load() {
+	if s.member.Load() {
 		return a, ErrCannotFollow
 	}
-	r := &following{s: s, q: q, at: make([]followedTo, len(s.partitions))}
+	r := s.newFollowing(q)
 	if err := r.begin(); err != nil {
 		return a, err
 	}
@@ -217,7 +213,7 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	f.reading.Lock()
 	defer f.reading.Unlock()
 	at := f.at
-	if q.Start != FollowCursor || q.Cursor != f.cursor {
+	if !r.goesOnFrom(f.told) {
 		at = s.db.Log().BookmarkAt(r.from())
 	}
 	if q.Start == FollowSnapshot {
@@ -228,15 +224,15 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 		at, err = r.read(s.db.Log().BookmarkAt(r.from()))
 	}
 	err = r.judge(err)
-	if err == nil && r.place != nil && !r.enough && !r.more {
+	if err == nil && !r.enough && !r.more && r.nextPage() != nil {
 		at, err = r.goOn(at)
 		err = r.judge(err)
 	}
 	if err != nil {
 		return a, err
 	}
-	a = FollowAnswer{Cursor: r.cursor(), More: r.more || r.place != nil}
-	f.cursor, f.at = a.Cursor, at
+	a = FollowAnswer{Cursor: r.cursor(), More: r.more || r.nextPage() != nil}
+	f.told, f.at = r.at, at
 	f.hold.ReadTo(at)
 	switch {
 	case a.More:
@@ -244,7 +240,11 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 		a.Behind = []Behind{*r.stuck}
 	default:
 		for p := range r.at {
-			a.Behind = append(a.Behind, Behind{uint16(p), r.at[p].seq})
+			last := r.at[p].seq
+			if r.waits(p) {
+				last = r.at[p].committed
+			}
+			a.Behind = append(a.Behind, Behind{uint16(p), last})
 		}
 	}
 	return a, nil
@@ -254,14 +254,16 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 type following struct {
 	s      *Store
 	q      *FollowRequest
+	shard  Shard // whose log it is
 	at     []followedTo
 	told   bool    // something was
 	enough bool    // … and that is enough
 	more   bool    // there is more than was told
 	stuck  *Behind // it ended as this is not committed
 
-	place *followedPlace // of a snapshot; nil: there is none, or it is told
-	page  *followedPage  // the log is told up to this page of it
+	place   *followedPlace // of a snapshot; nil: it is within no partition
+	page    *followedPage  // the log is told up to this page of it
+	stalled bool           // the next page cannot be read now
 
 	reader sectionReader // of the section at hand
 	entry  entry         // of it
@@ -270,11 +272,20 @@ type following struct {
 
 // followedTo is how far a partition was read.
 type followedTo struct {
+	begins    FollowStart // so it is to begin, where it is; FollowCursor: it has begun
+	log       uint64      // that seq is of (Shard.Log); 0: one that the partition has left behind seq
 	seq       uint64
 	print     uint32 // of the section that ends there; 0: unknown
-	open      bool   // it begins with the first section that the log has
+	open      bool   // it begins with the first section that the log has of it since it came
+	here      bool   // it can begin here
+	adopted   uint64 // it has come with this sequence; 0: from nowhere
 	committed uint64
 	catalog   *catalog
+}
+
+// newFollowing begins the reading of a request.
+func (s *Store) newFollowing(q *FollowRequest) *following {
+	return &following{s: s, q: q, shard: s.shard(), at: make([]followedTo, len(s.partitions))}
 }
 
 // begin finds out where the reading begins, and how far it may go.
@@ -284,25 +295,60 @@ func (r *following) begin() error {
 			return err
 		}
 	}
+	leads := r.s.Leads() // so it has all that the configuration says
 	for i, p := range r.s.partitions {
 		at := &r.at[i]
-		at.committed = p.committed.upTo()
+		if r.q.Start != FollowCursor {
+			at.begins = r.q.Start
+		}
+		owns := leads && r.shard.Owns(p.id)
 		p.lock()
 		last := p.seq
-		at.catalog = p.catalog
+		at.catalog, at.adopted, at.committed = p.catalog, p.adopted, p.committed.upTo()
+		at.here = owns && p.handed == 0 && !p.gone && p.movedRows == nil
 		p.mu.Unlock()
-		switch r.q.Start {
-		case FollowOldest:
-			at.open = true
-		case FollowNow, FollowSnapshot:
-			at.seq = at.committed
-		}
-		if at.seq > last {
+		if at.seq > last && !r.waits(i) && r.s.replica == nil {
 			return ErrOtherLog
 		}
-		at.committed = max(at.committed, at.seq) // nobody may have noted yet what is durable
+	}
+	if err := r.cross(); err != nil {
+		return err
+	}
+	for i := range r.at {
+		at := &r.at[i]
+		switch {
+		case r.waits(i) && !at.here:
+		case at.begins == FollowOldest:
+			at.begins, at.log, at.open = FollowCursor, r.shard.Log, true
+		case at.begins == FollowNow:
+			at.begins, at.log, at.seq = FollowCursor, r.shard.Log, at.committed
+		}
+		if !r.waits(i) { // nobody may have noted yet what is durable, or another replica was ahead
+			at.committed = max(at.committed, at.seq)
+		}
 	}
 	return nil
+}
+
+// goesOnFrom reports whether the reading goes on behind the changes that the follower was told last.
+func (r *following) goesOnFrom(told []followedTo) bool {
+	reads := false
+	for p := range r.at {
+		if r.waits(p) {
+			continue
+		}
+		reads = true
+		if at := &r.at[p]; told == nil || at.open || told[p].begins != FollowCursor ||
+			told[p].log != at.log || told[p].seq != at.seq || told[p].print != at.print {
+			return false
+		}
+	}
+	return reads
+}
+
+// waits reports whether the log is not read for a partition: it is, or was, another shard's, or begins later.
+func (r *following) waits(p int) bool {
+	return r.at[p].begins != FollowCursor || r.at[p].log != r.shard.Log
 }
 
 // from is what the log must be read from so that the cursor can be compared with it.
@@ -318,6 +364,9 @@ func (r *following) from() map[uint16]uint64 {
 
 // read tells what follows a bookmark, and returns one behind that.
 func (r *following) read(at oplog.Bookmark) (oplog.Bookmark, error) {
+	if r.page == nil && len(r.from()) == 0 {
+		return at, nil
+	}
 	at, err := r.s.db.Log().Follow(at, r.record)
 	if err == nil {
 		for p := range r.at {
@@ -355,7 +404,7 @@ func (r *following) lost(p uint16, to uint64) error {
 // record tells of a record of the log, if all of it is committed.
 func (r *following) record(record []byte) error {
 	if g := r.page; g != nil { // as of which all is committed
-		if r.at[g.p.id].seq >= g.at {
+		if r.at[g.p.id].seq >= g.at || r.waits(int(g.p.id)) {
 			return errEnough
 		}
 		return oplog.Sections(record, r.section)
@@ -384,6 +433,9 @@ func (r *following) section(p uint16, seq uint64, content []byte) error {
 		return nil
 	}
 	if at.open {
+		if seq <= at.adopted {
+			return nil
+		}
 		at.seq, at.open = seq-1, false
 	}
 	switch {
@@ -409,6 +461,10 @@ func (r *following) section(p uint16, seq uint64, content []byte) error {
 	}
 	r.reader = rd
 	for seq--; r.reader.next(&r.entry); {
+		if r.entry.kind == entryVacate { // what it goes on behind is the entry before
+			at.log, at.seq = 0, seq
+			return nil
+		}
 		seq = r.entry.endsAt(seq + 1)
 		r.tell(p, seq)
 	}
@@ -440,64 +496,3 @@ func (r *following) tell(p uint16, seq uint64) {
 
 // pass tells the change at hand.
 func (r *following) pass() { r.told, r.enough = true, r.q.Tell(&r.change) || r.enough }
-
-const followVersion = 1
-
-// history names the log for cursors: it is the same in no other directory but a plain copy.
-func (s *Store) history() uint64 {
-	m := s.db.Meta()
-	return xxhash.Sum64(binary.LittleEndian.AppendUint64(m.ID[:], m.Incarnation))
-}
-
-// cursor encodes how far was read, in URL-safe Base64 of: version, history, number of partitions, and for
-// each the last sequence and its section's fingerprint, all as varints; within a snapshot its partition, the
-// key of the counter told last and how many of the partition were told; and a checksum of all that, 4 bytes.
-func (r *following) cursor() string {
-	b := binary.AppendUvarint([]byte{followVersion}, r.s.history())
-	b = binary.AppendUvarint(b, uint64(len(r.at)))
-	for i := range r.at {
-		b = binary.AppendUvarint(b, r.at[i].seq)
-		b = binary.AppendUvarint(b, uint64(r.at[i].print))
-	}
-	if c := r.place; c != nil {
-		b = coding.AppendBytes(binary.AppendUvarint(b, uint64(c.partition)), c.key)
-		b = binary.AppendUvarint(b, c.told)
-	}
-	b = binary.LittleEndian.AppendUint32(b, uint32(xxhash.Sum64(b)))
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-// parse is the inverse of cursor.
-func (r *following) parse(cursor string) error {
-	const number = binary.MaxVarintLen64
-	if len(cursor) > base64.RawURLEncoding.EncodedLen(1+2*number+2*number*len(r.at)+3*number+MaxKey+4) {
-		return ErrCursor
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(b) < 1+4 {
-		return ErrCursor
-	}
-	sum, b := binary.LittleEndian.Uint32(b[len(b)-4:]), b[:len(b)-4]
-	if sum != uint32(xxhash.Sum64(b)) || b[0] != followVersion {
-		return ErrCursor
-	}
-	rd := reader{coding.Reader{Rest: b[1:]}}
-	if rd.Uvarint() != r.s.history() || rd.Uvarint() != uint64(len(r.at)) {
-		return ErrOtherLog
-	}
-	for i := range r.at {
-		r.at[i].seq, r.at[i].print = rd.Uvarint(), rd.Uint32()
-	}
-	if len(rd.Rest) > 0 {
-		c := &followedPlace{int(rd.UpTo(uint64(len(r.at) - 1))), rd.Bytes(), rd.Uvarint()}
-		if r.place = c; len(c.key) == 0 {
-			c.key = nil
-		} else if checkKey(c.key) != nil || int(Slot(c.key)>>r.s.shift) != c.partition {
-			return ErrCursor
-		}
-	}
-	if rd.End(); rd.err() != nil {
-		return ErrCursor
-	}
-	return nil
-}

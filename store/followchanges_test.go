@@ -326,7 +326,7 @@ func TestFollowRefuses(t *testing.T) {
 	cincr(s, "k", "2", 5)
 	f.catchUp(t, FollowOldest)
 	cursor := f.cursor
-	r := &following{s: s, at: make([]followedTo, len(s.partitions))}
+	r := s.newFollowing(nil)
 	must(t, r.parse(cursor))
 	r.place = &followedPlace{key: []byte("k"), partition: int(s.partitionOf("k").id+1) % len(s.partitions)}
 	misplaced := r.cursor()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -46,6 +47,7 @@ type followedPage struct {
 	keys    []pagedKey
 	has     map[string]bool // whether a key is among keys
 	last    bool            // of its partition
+	away    bool            // the rows of the partition are not there yet
 }
 
 // pagedKey is a key of a page.
@@ -58,23 +60,20 @@ type pagedKey struct {
 
 // beginSnapshot tells that in each partition all is told anew.
 func (r *following) beginSnapshot() {
-	r.place = &followedPlace{}
 	wall, _ := r.s.look()
 	for p := range r.at {
-		r.q.Tell(&Followed{Partition: uint16(p), Seq: r.at[p].seq, Index: indexOfSnapshot,
-			Kind: FollowedSnapshot, Wall: wall})
-		r.at[p] = followedTo{committed: r.at[p].committed, catalog: r.at[p].catalog}
+		seq := r.at[p].committed
+		if !r.at[p].here { // where it is, it may be behind that
+			seq = 0
+		}
+		r.q.Tell(&Followed{Partition: uint16(p), Seq: seq, Index: indexOfSnapshot, Kind: FollowedSnapshot,
+			Wall: wall})
 	}
-}
-
-// waits reports whether a snapshot has not come to a partition: its log is left out.
-func (r *following) waits(p int) bool {
-	return r.place != nil && (p > r.place.partition || p == r.place.partition && r.at[p].seq == 0)
 }
 
 // knows reports whether the follower is told what has happened to a key at a sequence.
 func (r *following) knows(p uint16, seq uint64, key []byte) bool {
-	if r.place == nil || int(p) < r.place.partition {
+	if r.place == nil || int(p) != r.place.partition {
 		return true
 	}
 	if !r.isBehind(key, r.place.key) {
@@ -94,9 +93,28 @@ func (r *following) isBehind(key, other []byte) bool {
 		cmp.Or(cmp.Compare(h.position(key), h.position(other)), bytes.Compare(key, other)) > 0
 }
 
+// nextPage returns the partition whose next page can be told here; nil: there is none, or not now.
+func (r *following) nextPage() *partition {
+	here := func(at followedTo) bool { return at.begins == FollowSnapshot && at.here }
+	next := slices.IndexFunc(r.at, here)
+	if r.place != nil {
+		if next = r.place.partition; r.waits(next) {
+			next = -1 // the shard that has it goes on with it
+		}
+	}
+	if next < 0 || r.stalled {
+		return nil
+	}
+	return r.s.partitions[next]
+}
+
 // goOn goes on with the snapshot.
 func (r *following) goOn(at oplog.Bookmark) (oplog.Bookmark, error) {
-	g, err := r.s.readPage(r.s.partitions[r.place.partition], r.place.key)
+	var after []byte
+	if r.place != nil {
+		after = r.place.key
+	}
+	g, err := r.s.readPage(r.nextPage(), after)
 	if err != nil {
 		return at, err
 	}
@@ -105,9 +123,13 @@ func (r *following) goOn(at oplog.Bookmark) (oplog.Bookmark, error) {
 
 // tellPage tells the log up to a page, and the page.
 func (r *following) tellPage(at oplog.Bookmark, g *followedPage) (oplog.Bookmark, error) {
+	if r.stalled = g.away; g.away {
+		return at, nil
+	}
 	to := &r.at[g.p.id]
-	if r.waits(int(g.p.id)) {
-		to.seq = g.from
+	if r.place == nil {
+		r.place = &followedPlace{partition: int(g.p.id)}
+		to.begins, to.log, to.seq = FollowCursor, r.shard.Log, g.from
 	}
 	r.page, r.stuck = g, nil
 	at, err := r.read(at)
@@ -123,13 +145,10 @@ func (r *following) tellPage(at oplog.Bookmark, g *followedPage) (oplog.Bookmark
 			r.place.told++
 		}
 	}
-	switch {
-	case !g.last:
-		r.place.key = []byte(g.keys[len(g.keys)-1].key)
-	case r.place.partition == len(r.at)-1:
+	if r.place.key = nil; g.last {
 		r.place = nil
-	default:
-		r.place = &followedPlace{partition: r.place.partition + 1}
+	} else {
+		r.place.key = []byte(g.keys[len(g.keys)-1].key)
 	}
 	return at, err
 }
@@ -186,6 +205,7 @@ func (g *followedPage) show(then func()) (point, error) {
 		if len(again) == 0 {
 			here := p.here()
 			g.at, g.catalog, g.wall = here.seq, p.catalog, p.at.wall
+			g.away = p.movedRows != nil
 			for i := range g.keys {
 				if w := g.keys[i].row; w.seq <= p.floor {
 					w.kind = TypeNone

@@ -15,14 +15,18 @@ func (f *testFollower) askMeanwhile(t *testing.T, start FollowStart, meanwhile f
 	t.Helper()
 	q := &FollowRequest{Start: start, Cursor: f.cursor, Tell: f.tell}
 	q.Wants = func([]byte) bool { return true }
-	r := &following{s: f.s, q: q, at: make([]followedTo, len(f.s.partitions))}
+	r := f.s.newFollowing(q)
 	must(t, r.begin())
 	if start == FollowSnapshot {
 		r.beginSnapshot()
 	}
 	at, err := r.read(f.s.db.Log().BookmarkAt(r.from()))
 	must(t, r.judge(err))
-	g, _, err := f.s.findPage(f.s.partitions[r.place.partition], r.place.key)
+	var after []byte
+	if r.place != nil {
+		after = r.place.key
+	}
+	g, _, err := f.s.findPage(r.nextPage(), after)
 	must(t, err)
 	meanwhile()
 	here, err := g.show(func() {})
@@ -91,9 +95,9 @@ func TestFollowSnapshot(t *testing.T) {
 
 // inSnapshot reports whether the cursor is within a snapshot.
 func (f *testFollower) inSnapshot(t *testing.T) bool {
-	r := &following{s: f.s, at: make([]followedTo, len(f.s.partitions))}
-	must(t, r.parse(f.cursor))
-	return r.place != nil
+	r := f.s.newFollowing(&FollowRequest{Cursor: f.cursor})
+	must(t, r.begin())
+	return r.nextPage() != nil
 }
 
 // TestFollowSnapshotOnce: what a snapshot tells is in one line per counter, with its scale, behind one for

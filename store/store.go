@@ -99,6 +99,8 @@ type Options struct {
 	// FollowBacklog is how much of the op log is kept for those who follow the counters, bytes; default
 	// 1 GiB.
 	FollowBacklog int64
+	// Shard returns what followers need to know of the replica's shard; nil: it belongs to none.
+	Shard func() Shard
 	// RegionUndo is how many take-backs that can be dropped a counter remembers; any beyond that
 	// are owed. Default part.MaxUndo.
 	RegionUndo int
@@ -212,6 +214,7 @@ type Store struct {
 	peers  peers       // other regions that read the op log
 	// clients that follow the counters
 	followers followers
+	arrivals  arrivals // of partitions, for followers
 	// heldFor is the mark of the regions for which the log is held; 0: it is not.
 	heldFor   atomic.Uint64
 	takers    sync.Pool      // *taker

@@ -67,6 +67,7 @@ type clusterWorld struct {
 	machines []*Machine           // all of the world, unless the cluster is one of several regions
 	tune     func(*store.Options) // nil: nothing more than in each scenario
 	load     *Workload
+	follower *follower // nil: there is none
 	nemesis  *Nemesis
 	clients  int
 	changes  atomic.Bool    // an administrator changes the cluster
@@ -104,6 +105,7 @@ func RunCluster(o Options) Result {
 	if c.found(); w.Failure() == "" {
 		c.load.Prepare()
 	}
+	c.follower = c.follow()
 	c.work()
 	for (c.nemesis.Struck < o.Faults || c.deals() < o.Deals) && w.Failure() == "" {
 		c.nemesis.Strike()
@@ -365,6 +367,9 @@ func (c *clusterWorld) check() {
 	facts := c.load.Facts()
 	for _, m := range c.machines {
 		c.w.compare(m, facts)
+	}
+	if c.follower != nil {
+		c.follower.check(facts)
 	}
 }
 

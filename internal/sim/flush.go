@@ -53,6 +53,7 @@ func (c *clusterWorld) flush() {
 		c.w.compare(m, gone)
 	}
 	c.load = c.load.anew()
+	c.follower.run()
 	c.work()
 }
 

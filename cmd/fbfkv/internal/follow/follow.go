@@ -39,14 +39,17 @@ one snapshot for each partition, before which nothing counts.
 counters, and then the changes behind them; or a cursor. With
 --cursor-file the cursor is kept there, behind what was written, and an existing file wins over --from. The log is
 kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1, and
---from snapshot begins again. It does not work with clusters and regions yet. Set the password in the
-environment variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
+--from snapshot begins again. Any node of a cluster leads to all of its shards, and the cursor is of all. When
+one shard of several is flushed, sql begins again with a snapshot. It does not work with regions yet. Set the
+password in the environment variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 
 const (
-	count   = 10_000
-	block   = 5 * time.Second
-	timeout = block + 30*time.Second // for a reply
-	again   = 200 * time.Millisecond
+	count = 10_000
+	block = 5 * time.Second
+	// blockAll is for all shards together, if there are several.
+	blockAll = 100 * time.Millisecond
+	timeout  = block + 30*time.Second // for a reply
+	again    = 200 * time.Millisecond
 	// maxCursor is more than a cursor has, bytes.
 	maxCursor = 128 << 10
 )
@@ -55,7 +58,7 @@ const (
 type run struct {
 	group, prefix, from, format, file string
 
-	client *connect.Client
+	nodes
 	out    *bufio.Writer
 	stderr io.Writer
 	write  writer
@@ -63,10 +66,8 @@ type run struct {
 
 // New returns the command.
 func New() *cobra.Command {
-	var (
-		r     run
-		login connect.Flags
-	)
+	r := run{nodes: nodes{clients: map[string]*connect.Client{}, failed: map[string]bool{},
+		lost: map[string]bool{}}}
 	cmd := &cobra.Command{
 		Use: "follow [HOST:PORT] [--prefix P] [--from start|now|snapshot|CURSOR] [--format ndjson|csv|sql] " +
 			"[--cursor-file F] [--group NAME] " + connect.Usage,
@@ -76,11 +77,11 @@ func New() *cobra.Command {
 			if err := r.prepare(); err != nil {
 				return err
 			}
-			addr, _ := connect.Server(args, 0)
-			if r.client, err = login.Client(addr, timeout); err != nil {
+			r.first, _ = connect.Server(args, 0)
+			if _, err = r.client(r.first); err != nil {
 				return err
 			}
-			defer r.client.Close()
+			defer r.close()
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return r.follow(ctx)
@@ -92,7 +93,7 @@ func New() *cobra.Command {
 	f.StringVar(&r.format, "format", "ndjson", "what to write: ndjson, csv or sql")
 	f.StringVar(&r.file, "cursor-file", "", "the file in which the cursor is kept")
 	f.StringVar(&r.group, "group", "follow", "the name for which the server keeps its log")
-	login.Add(f)
+	r.login.Add(f)
 	return cmd
 }
 
@@ -123,32 +124,33 @@ func (r *run) prepare() error {
 	return nil
 }
 
-// follow writes changes until it is stopped.
+// follow writes changes until it is stopped: those of one shard after the other.
 func (r *run) follow(ctx context.Context) error {
-	failed := false
-	for ctx.Err() == nil {
-		cursor, changes, err := r.ask(ctx)
+	for i := 0; ctx.Err() == nil; i++ {
+		if err := r.look(ctx); err != nil {
+			if err := r.failedWith(ctx, []string{r.first}, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.keep(ctx, r.group); err != nil {
+			return err
+		}
+		shard := r.shards[i%len(r.shards)]
+		cursor, changes, err := r.ask(ctx, shard[0])
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			failed = false
-		case connect.IsReply(err) && !connect.IsTransient(err):
-			if why := connect.Explain(r.client.Addr(), "CFOLLOW", err); why != nil {
-				err = why
-			} else if strings.HasPrefix(err.Error(), "LOST ") && r.file != "" {
-				err = fmt.Errorf("%w: delete %s, and begin with --from snapshot", err, r.file)
-			}
-			return err
+			r.answered(shard)
 		default:
-			if !failed {
-				fmt.Fprintf(r.stderr, "waiting for the server: %v\n", err)
+			if err := r.failedWith(ctx, shard, err); err != nil {
+				return err
 			}
-			failed = true
-			select {
-			case <-ctx.Done():
-			case <-time.After(again):
-			}
+			continue
+		}
+		if r.format == "sql" && len(r.shards) > 1 && slices.ContainsFunc(changes, change.flushes) {
+			r.from = "snapshot" // which of the counters in the database are the shard's is not known
 			continue
 		}
 		if cursor == r.from {
@@ -168,9 +170,38 @@ func (r *run) follow(ctx context.Context) error {
 	return nil
 }
 
+// failedWith waits a moment, and has another node of a shard asked, if that may be of use.
+func (r *run) failedWith(ctx context.Context, shard []string, err error) error {
+	lost := strings.HasPrefix(err.Error(), "LOST ")
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case lost && r.cluster && !r.allLost(shard):
+	case connect.IsReply(err) && !connect.IsTransient(err) && !strings.HasPrefix(err.Error(), "MOVED "):
+		if why := connect.Explain(shard[0], "CFOLLOW", err); why != nil {
+			err = why
+		} else if lost && r.file != "" {
+			err = fmt.Errorf("%w: delete %s, and begin with --from snapshot", err, r.file)
+		}
+		return err
+	}
+	if r.next(shard) {
+		fmt.Fprintf(r.stderr, "waiting for the server: %v\n", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(again / time.Duration(max(len(r.shards), 1))):
+	}
+	return nil
+}
+
 // ask asks for the next changes.
-func (r *run) ask(ctx context.Context) (cursor string, changes []change, err error) {
-	reply, err := r.client.Do(ctx, "CFOLLOW", r.group, r.from, "COUNT", count, "BLOCK", block.Milliseconds(),
+func (r *run) ask(ctx context.Context, addr string) (cursor string, changes []change, err error) {
+	c, err := r.client(addr)
+	if err != nil {
+		return "", nil, err
+	}
+	reply, err := c.Do(ctx, "CFOLLOW", r.group, r.from, "COUNT", count, "BLOCK", r.block().Milliseconds(),
 		"PREFIX", r.prefix).List()
 	if err != nil {
 		return "", nil, err

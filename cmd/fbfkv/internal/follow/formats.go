@@ -23,6 +23,9 @@ type change struct {
 	time                             string
 }
 
+// flushes reports whether all keys of the partition were deleted.
+func (c change) flushes() bool { return c.what == "flushed" }
+
 // read reads a change of a reply to CFOLLOW.
 func read(r connect.Reply) (c change, err error) {
 	list, err := r.List()
