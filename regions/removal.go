@@ -151,8 +151,8 @@ func (n *Node) Removals() []RemovalStatus {
 const strayTime = 24 * time.Hour
 
 // strays asks regions that are removed while the server runs whether they go on, until the node is closed:
-// one that hears nothing of its removal does, and nobody takes what it counts. Those that were gone before are
-// not asked, as others may have their addresses.
+// one that hears nothing of its removal does, and nobody takes what it counts. Those that were gone before
+// are not asked, as others may have their addresses.
 func (n *Node) strays() {
 	var until map[part.Region]time.Time // a removed region is asked; nil: this is no member yet
 	for tick := time.NewTicker(n.opts.strayPeriod); ; {

@@ -176,8 +176,8 @@ func TestRestoredAlone(t *testing.T) {
 	removed(t, "r0", all[1], more[0]) // who joins hears of it, too
 }
 
-// TestStray: while a removed region hears nothing of its removal, the others say that it goes on; but not once
-// it has heard, nor one that has started since, nor of another server at its address.
+// TestStray: while a removed region hears nothing of its removal, the others say that it goes on; but not
+// once it has heard, nor one that has started since, nor of another server at its address.
 func TestStray(t *testing.T) {
 	often := func(o *Options) { o.strayPeriod = time.Millisecond }
 	all := joinedWith(t, often, 2, 2, 2)
