@@ -24,7 +24,7 @@ var (
 	ErrOtherLog = errors.New("the cursor is of another history than this server's, which may be a copy or " +
 		"restored from a backup: begin again with SNAPSHOT, START or NOW")
 	// ErrLost: the op log does not have the next changes any more.
-	ErrLost         = errors.New("this follower is more than follow-backlog behind")
+	ErrLost         = errors.New("changes are lost to this follower")
 	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
 	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
 	ErrCannotFollow = errors.New("changes cannot be followed in a region yet")
@@ -277,7 +277,8 @@ type followedTo struct {
 	seq       uint64
 	print     uint32 // of the section that ends there; 0: unknown
 	open      bool   // it begins with the first section that the log has of it since it came
-	here      bool   // it can begin here
+	owned     bool   // this shard has it, as far as this replica knows
+	here      bool   // … and it can begin here
 	adopted   uint64 // it has come with this sequence; 0: from nowhere
 	committed uint64
 	catalog   *catalog
@@ -301,11 +302,12 @@ func (r *following) begin() error {
 		if r.q.Start != FollowCursor {
 			at.begins = r.q.Start
 		}
-		owns := leads && r.shard.Owns(p.id)
+		owns := r.shard.Owns(p.id)
 		p.lock()
 		last := p.seq
 		at.catalog, at.adopted, at.committed = p.catalog, p.adopted, p.committed.upTo()
-		at.here = owns && p.handed == 0 && !p.gone && p.movedRows == nil
+		at.owned = owns && p.handed == 0 && !p.gone && p.movedRows == nil
+		at.here = at.owned && leads
 		p.mu.Unlock()
 		if at.seq > last && !r.waits(i) && r.s.replica == nil {
 			return ErrOtherLog
@@ -397,9 +399,11 @@ func (r *following) judge(err error) error {
 
 // lost is the error of a gap in a partition, from the last sequence that was read up to another one.
 func (r *following) lost(p uint16, to uint64) error {
-	return fmt.Errorf("%w, and has lost what partition %d did from %d to %d, perhaps more: begin again with "+
-		"SNAPSHOT, which tells all counters first, or with START or NOW", ErrLost, p, r.at[p].seq+1, to)
+	return fmt.Errorf("%w, which is more than follow-backlog behind: those of partition %d from %d to %d, perhaps "+
+		"more; %s", ErrLost, p, r.at[p].seq+1, to, beginAgain)
 }
+
+const beginAgain = "begin again with SNAPSHOT, which tells all counters first, or with START or NOW"
 
 // record tells of a record of the log, if all of it is committed.
 func (r *following) record(record []byte) error {

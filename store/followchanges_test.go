@@ -299,7 +299,7 @@ func TestFollowTooSlow(t *testing.T) {
 	if f.catchUp(t, FollowCursor); len(f.lines) != 400 || before < 400*400 || lag() != 0 {
 		t.Fatalf("told %d of 400 changes; the lag was %d bytes, and is %d", len(f.lines), before, lag())
 	}
-	lost := fmt.Sprintf("partition 0 did from %d to ", s.partitions[0].seq+1)
+	lost := fmt.Sprintf("partition 0 from %d to ", s.partitions[0].seq+1)
 	fill("c", 1500)
 	fill("d", 1) // the older one of two snapshots needs what came before it
 	s.dropFollowers()

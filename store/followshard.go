@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -77,8 +78,9 @@ func (r *following) cross() error {
 		switch {
 		case is >= 0:
 			at.log, at.seq, at.print = r.shard.Log, a.of[p][is].to, 0
-		case at.here && (!comes || at.log != 0): // else another shard may have what comes next
-			return r.lost(p, at.adopted)
+		case at.owned && (!comes || at.log != 0): // else another shard may have what comes next
+			return fmt.Errorf("%w: those of partition %d, which has moved, and whose former shard is gone, or this "+
+				"one's log does not reach back so far; %s", ErrLost, p, beginAgain)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ counters, and then the changes behind them; or a cursor. With
 --cursor-file the cursor is kept there, behind what was written, and an existing file wins over --from. The log is
 kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1, and
 --from snapshot begins again. Any node of a cluster leads to all of its shards, and the cursor is of all. When
-one shard of several is flushed, sql begins again with a snapshot. It does not work with regions yet. Set the
+a shard of a cluster is flushed, sql begins again with a snapshot. Regions cannot be followed yet. Set the
 password in the environment variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 
 const (
@@ -66,7 +66,7 @@ type run struct {
 
 // New returns the command.
 func New() *cobra.Command {
-	r := run{nodes: nodes{clients: map[string]*connect.Client{}, failed: map[string]bool{},
+	r := run{nodes: nodes{clients: map[string]*connect.Client{}, failed: map[string]time.Time{},
 		lost: map[string]bool{}}}
 	cmd := &cobra.Command{
 		Use: "follow [HOST:PORT] [--prefix P] [--from start|now|snapshot|CURSOR] [--format ndjson|csv|sql] " +
@@ -149,7 +149,7 @@ func (r *run) follow(ctx context.Context) error {
 			}
 			continue
 		}
-		if r.format == "sql" && len(r.shards) > 1 && slices.ContainsFunc(changes, change.flushes) {
+		if r.format == "sql" && r.cluster && slices.ContainsFunc(changes, change.flushes) {
 			r.from = "snapshot" // which of the counters in the database are the shard's is not known
 			continue
 		}

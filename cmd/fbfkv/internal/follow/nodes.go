@@ -17,6 +17,7 @@ const (
 	lookPeriod = 5 * time.Second
 	keepPeriod = 30 * time.Second
 	askTime    = 5 * time.Second // of nodes about the cluster
+	failPeriod = 3 * lookPeriod  // for which one that has failed is asked last: a leader comes back
 )
 
 // nodes are the nodes that can be asked.
@@ -29,8 +30,8 @@ type nodes struct {
 	kept    time.Time // When other nodes were asked to keep their logs.
 	keeping sync.WaitGroup
 	clients map[string]*connect.Client
-	failed  map[string]bool // those that did not answer
-	lost    map[string]bool // those that do not have what follows
+	failed  map[string]time.Time // when those did not answer
+	lost    map[string]bool      // those that do not have what follows
 }
 
 func (n *nodes) client(addr string) (*connect.Client, error) {
@@ -61,7 +62,7 @@ func (n *nodes) look(ctx context.Context) error {
 	n.looked = time.Now()
 	answers, fails := []string{}, []string{}
 	for _, addr := range append(slices.Concat(n.shards...), n.first) {
-		if n.failed[addr] {
+		if n.fails(addr) {
 			fails = append(fails, addr)
 		} else {
 			answers = append(answers, addr)
@@ -145,7 +146,7 @@ func (n *nodes) nodesOf(shard connect.Reply, from string) (all []string, err err
 			addr := net.JoinHostPort(host, number)
 			role, _ := node["role"].Text()
 			switch health, _ := node["health"].Text(); {
-			case health != "online" || n.failed[addr]:
+			case health != "online" || n.fails(addr):
 				failed = append(failed, addr)
 			case role == "master":
 				all = append(all, addr)
@@ -169,6 +170,9 @@ func pairs(r connect.Reply) (map[string]connect.Reply, error) {
 	return all, err
 }
 
+// fails reports whether a node has not answered of late.
+func (n *nodes) fails(addr string) bool { return time.Since(n.failed[addr]) < failPeriod }
+
 // answered notes that the first node of a shard has answered.
 func (n *nodes) answered(shard []string) {
 	delete(n.failed, shard[0])
@@ -181,8 +185,8 @@ func (n *nodes) answered(shard []string) {
 // news.
 func (n *nodes) next(shard []string) (news bool) {
 	addr := shard[0]
-	news = !n.failed[addr]
-	n.failed[addr] = true
+	news = n.failed[addr].IsZero()
+	n.failed[addr] = time.Now()
 	copy(shard, shard[1:])
 	shard[len(shard)-1] = addr
 	return news
