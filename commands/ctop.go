@@ -12,7 +12,7 @@ func topCount(v []byte) int {
 	return positive(v)
 }
 
-// doTop is CTOP prefix n. It is answered as ZRANGE … WITHSCORES.
+// doTop is CTOP prefix n. In RESP3 each counter and its value are an array, in RESP2 all are one.
 func doTop(c *Context) {
 	n, ok := parseInt(c.Args[2])
 	if !ok {
@@ -49,8 +49,9 @@ func doTop(c *Context) {
 // topCommands list the counters of a table that lead.
 var topCommands = []Command{{
 	Name: "ctop", Arity: 3, Flags: ReadOnly, Group: groupCounter, ACL: []string{"@counter", "@keyspace"},
-	Since:      "0.2.0",
-	Complexity: "O(N*log(N)), where N is n and what partitions keep for it; a walk over all keys at the first use",
+	Since: "0.2.0",
+	Complexity: "O(N*log(N)), where N is n and what partitions keep for it; a walk over all keys at the first use after a " +
+		"start or a change of tables",
 	Summary: "Returns the n counters with the highest values, and their values, of the table with exactly this prefix. " +
 		"The list is exact, and of one time. Of equal values the first by key leads. The table's TOP must " +
 		"be n or more. In a cluster a node answers for its shard.",

@@ -24,8 +24,9 @@ var (
 	ErrOtherLog = errors.New("the cursor is of another history than this server's, which may be a copy or " +
 		"restored from a backup: begin again with SNAPSHOT, START or NOW")
 	// ErrLost: the op log does not have the next changes any more.
-	ErrLost         = errors.New("changes are lost to this follower")
-	ErrFollowers    = fmt.Errorf("there are %d followers already", maxFollowers)
+	ErrLost      = errors.New("changes are lost to this follower")
+	ErrFollowers = fmt.Errorf("there are %d followers already: take the name of one of them, which INFO has, "+
+		"or let one fall behind follow-backlog", maxFollowers)
 	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
 	ErrCannotFollow = errors.New("changes cannot be followed in a region yet")
 )
