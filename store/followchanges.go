@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -76,7 +77,7 @@ type followers struct {
 type follower struct {
 	hold *oplog.Hold
 
-	reading sync.Mutex     // guards the fields below
+	reading longlock.Mutex // guards the fields below; held while a page of a snapshot is committed
 	told    []followedTo   // how far, last
 	at      oplog.Bookmark // where it goes on from there
 }
@@ -197,7 +198,8 @@ func checkFollower(name string) error {
 	return nil
 }
 
-// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for none.
+// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for no change, but a
+// page of a snapshot is told when what it shows is committed.
 // Errors: of this file, or of the op log. Safe for concurrent use.
 func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	if s.member.Load() {
