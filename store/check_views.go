@@ -40,7 +40,7 @@ type partitionCheck struct {
 	// are those changed after the state row. Without a snapshot it has no filters.
 	opened *partition
 	saved  hotTable      // the keys of redone as of the state row
-	since  []counter     // keys changed after the state row, as of the end of each section, by sequence
+	since  []*counter    // keys changed after the state row, as of the end of each section, by sequence
 	exact  []exactRecord // what redone has put into its records, in order
 
 	found int64 // keys that exist
@@ -253,10 +253,8 @@ func (c *partitionCheck) sectionEnds() {
 		if k.is &^= isListed; k.seq <= c.state.seq {
 			continue
 		}
-		since := *k
-		if parts := k.parts(); parts != nil {
-			since.extra = &counterExtra{key: k.extra.key, parts: slices.Clone(parts)}
-		}
+		since := k.clone()
+		since.setParts(slices.Clone(k.parts()))
 		c.since = append(c.since, since)
 		if k.kind == TypeCounter {
 			continue
@@ -277,10 +275,10 @@ func (c *partitionCheck) saveKeys() {
 	p.marks.counters = math.MaxUint64
 	p.hot.clear()
 	for _, k := range p.objects {
-		hash, was := hotHash([]byte(k.key())), *k
-		was.extra = &counterExtra{key: k.extra.key, object: k.object(), parts: slices.Clone(k.parts())}
+		hash, was := hotHash([]byte(k.key())), k.clone()
+		was.setParts(slices.Clone(k.parts()))
 		c.saved.remove(hash, k)
-		c.saved.put(hash, &was)
+		c.saved.put(hash, was)
 		k.is = 0
 		p.hot.table.put(hash, k)
 		p.hot.changed(k)
@@ -440,11 +438,11 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 	case r.seq > last:
 		return fmt.Sprintf("its row is of entry %d, but the log ends at %d", r.seq, last)
 	case r.seq > c.state.seq:
-		i, ok := slices.BinarySearchFunc(c.since, r.seq, func(k counter, seq uint64) int {
+		i, ok := slices.BinarySearchFunc(c.since, r.seq, func(k *counter, seq uint64) int {
 			return cmp.Compare(k.seq, seq)
 		})
 		if want = nil; ok && c.since[i].key() == string(key) {
-			want = &c.since[i]
+			want = c.since[i]
 		}
 	case old == nil && r.seq < c.first:
 		return "" // the log does not reach back to it

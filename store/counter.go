@@ -2,6 +2,7 @@ package store
 
 import (
 	"hash/maphash"
+	"math"
 	"reflect"
 	"slices"
 	"unsafe"
@@ -14,8 +15,9 @@ import (
 
 // counter is a key in memory: a counter, an object, or the knowledge that the
 // key does not exist. It is guarded by its partition's lock. What every
-// operation needs of it, its key included, is one cache line: Go's allocator
-// aligns objects of 64 bytes.
+// operation needs of it, a short key included, is one cache line: Go's allocator
+// aligns objects of 64 bytes. A longer key goes on behind that (newCounter), so counters are never copied
+// but by clone.
 type counter struct {
 	value  int64
 	seq    uint64 // of the log entry this state reflects; 0: loaded from its row
@@ -24,13 +26,13 @@ type counter struct {
 	extra  *counterExtra
 	kind   Type
 	is     counterFlags
-	size   uint8 // bytes of short in use; 0: the key is in extra
+	size   uint8 // of the key, which begins in short; 0: the key is in extra, if that is there
 	short  [shortKey]byte
 }
 
 // counterExtra is what few counters have.
 type counterExtra struct {
-	key    string // if it is longer than shortKey
+	key    string // if it is longer than maxInline
 	object object // nil: a counter
 	// parts are what each region did to the counter, also if it does not exist any more. nil: only
 	// this region ever counted, and nothing but increments. Redo changes them in place.
@@ -38,8 +40,12 @@ type counterExtra struct {
 	ended bool // the partition looks what of the parts can be dropped (ended)
 }
 
-// shortKey is the longest key kept inside its counter, bytes.
-const shortKey = 21
+// shortKey is the longest key with which a counter fits into a cache line, bytes, and maxInline the longest
+// one that is in the memory of its counter.
+const (
+	shortKey  = 21
+	maxInline = math.MaxUint8
+)
 
 // counterFlags are what else is known of a counter.
 type counterFlags uint8
@@ -62,14 +68,55 @@ func (f *counterFlags) set(flags counterFlags, on bool) {
 	}
 }
 
-func newCounter(key []byte, pos uint64) *counter {
-	c := &counter{pos: pos}
-	if n := len(key); n <= shortKey {
-		c.size = uint8(copy(c.short[:], key))
-	} else {
-		c.extra = &counterExtra{key: string(key)}
+// roomy is a counter whose key goes on in more.
+type roomy[T any] struct {
+	counter
+	more T
+}
+
+func newRoomy[T any]() *counter { return &new(roomy[T]).counter }
+
+// keyRooms make counters with room for so many bytes more: those that Go's allocator has anyway.
+var keyRooms = []struct {
+	more int
+	make func() *counter
+}{
+	{0, func() *counter { return new(counter) }},
+	{16, newRoomy[[16]byte]}, {32, newRoomy[[32]byte]}, {48, newRoomy[[48]byte]}, {64, newRoomy[[64]byte]},
+	{96, newRoomy[[96]byte]}, {128, newRoomy[[128]byte]},
+	{maxInline - shortKey, newRoomy[[maxInline - shortKey]byte]},
+}
+
+// keyRoom is the place in keyRooms of the least one with room for a key.
+func keyRoom(size int) int {
+	i := 0
+	for keyRooms[i].more+shortKey < size {
+		i++
 	}
+	return i
+}
+
+func newCounter(key []byte, pos uint64) (c *counter) {
+	if n := len(key); n > maxInline {
+		c = &counter{extra: &counterExtra{key: string(key)}}
+	} else {
+		c = keyRooms[keyRoom(n)].make()
+		c.size = uint8(n)
+		copy(unsafe.Slice(&c.short[0], n), key)
+	}
+	c.pos = pos
 	return c
+}
+
+// clone returns a copy. It shares what the counter has in extra, but for its key.
+func (c *counter) clone() *counter {
+	n := newCounter([]byte(c.key()), c.pos)
+	n.value, n.seq, n.expire, n.kind, n.is = c.value, c.seq, c.expire, c.kind, c.is
+	n.setParts(c.parts())
+	if c.object() != nil {
+		n.setObject(c.object())
+	}
+	return n
 }
 
 // key is the counter's key. It lives as long as the counter.
@@ -447,7 +494,8 @@ const (
 // usage estimates the bytes that a key and its value hold in memory. The
 // opids that were applied to a counter belong to its table, not to it.
 func (c *counter) usage() int64 {
-	n := sizeClassOf(unsafe.Sizeof(*c)) + hotEntryBytes + ringEntryBytes
+	more := keyRooms[keyRoom(int(c.size))].more
+	n := sizeClassOf(unsafe.Sizeof(*c)+uintptr(more)) + hotEntryBytes + ringEntryBytes
 	if c.expire != 0 {
 		n += int64(unsafe.Sizeof(expiry{}))
 	}

@@ -198,8 +198,8 @@ func checkFollower(name string) error {
 	return nil
 }
 
-// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for no change, but a
-// page of a snapshot is told when what it shows is committed.
+// FollowChanges tells a group the changes behind its cursor, as far as they are committed. It waits for no
+// change, but a page of a snapshot is told when what it shows is committed.
 // Errors: of this file, or of the op log. Safe for concurrent use.
 func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 	if s.member.Load() {

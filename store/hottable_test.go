@@ -3,9 +3,11 @@ package store
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // TestHotTable plays random additions, removals and look-ups against a map, with
@@ -103,3 +105,33 @@ func TestEvictionHand(t *testing.T) {
 		t.Fatalf("%d keys in memory, %d in the ring", h.len(), len(h.ring))
 	}
 }
+
+// TestKeysInCounters: a counter has its key, whatever its length, and so has a copy; no key runs into what
+// lies behind, which the race detector's build checks.
+func TestKeysInCounters(t *testing.T) {
+	for n := range 2 * maxInline {
+		key := strings.Repeat("k", n)
+		c := newCounter([]byte(key), 7)
+		c.value, c.seq, c.expire, c.kind, c.is = 1, 2, 3, TypeCounter, isListed
+		c.setParts(part.Parts{{Region: 1}})
+		for _, c := range []*counter{c, c.clone()} {
+			if c.key() != key || c.pos != 7 || c.value != 1 || c.seq != 2 || c.expire != 3 ||
+				c.kind != TypeCounter || c.is != isListed || len(c.parts()) != 1 {
+				t.Fatalf("%d bytes: %+v with key %q", n, c, c.key())
+			}
+		}
+	}
+	for i, room := range keyRooms {
+		size := shortKey + room.more
+		if i < len(keyRooms)-1 && (keyRoom(size) != i || keyRoom(size+1) != i+1) {
+			t.Errorf("a key of %d bytes has room %d, one more %d", size, keyRoom(size), keyRoom(size+1))
+		}
+		key := make([]byte, size)
+		if got := testing.AllocsPerRun(100, func() { kept = newCounter(key, 0) }); got > 1 {
+			t.Errorf("a key of %d bytes takes %v allocations", size, got)
+		}
+	}
+}
+
+// kept keeps an allocation from being left out.
+var kept *counter

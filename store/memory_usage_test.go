@@ -42,34 +42,40 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestMemoryUsage compares the estimate with what the runtime says.
+// TestMemoryUsage compares the estimate with what the runtime says, for short keys and for long ones, which
+// take no more than their length beyond that.
 func TestMemoryUsage(t *testing.T) {
 	if !measuresAlone(t) {
 		return
 	}
 	const n = 100_000
-	var s *Store
-	var measured []float64
-	for range 3 {
-		s = testStore(t, nil)
-		before := heapBytes()
-		var b Batch
-		for i := range n {
-			o := b.Add(Get) // only remembered as missing: no log, no record
-			o.Key = fmt.Appendf(nil, "counter:%08d", i)
-			if len(b.Ops) == 1000 {
-				s.Execute(&b)
-				b = Batch{}
+	for _, format := range []string{"counter:%08d", "views:/products/running-shoes/reviews:%08d"} {
+		var s *Store
+		var measured []float64
+		for range 3 {
+			s = testStore(t, nil)
+			before := heapBytes()
+			var b Batch
+			for i := range n {
+				o := b.Add(Get) // only remembered as missing: no log, no record
+				o.Key = fmt.Appendf(nil, format, i)
+				if len(b.Ops) == 1000 {
+					s.Execute(&b)
+					b = Batch{}
+				}
 			}
+			measured = append(measured, float64(heapBytes()-before)/n)
+			runtime.KeepAlive(s)
 		}
-		measured = append(measured, float64(heapBytes()-before)/n)
-		runtime.KeepAlive(s)
-	}
-	slices.Sort(measured)
-	incr(s, "counter:00000000", 1)
-	estimate := float64(memoryUsage(s, "counter:00000000").Value)
-	if m := measured[1]; estimate < m*0.75 || estimate > m*1.25 {
-		t.Errorf("a counter is estimated to need %.0f bytes and needs %.0f", estimate, measured)
+		slices.Sort(measured)
+		key := fmt.Sprintf(format, 0)
+		incr(s, key, 1)
+		estimate, m := float64(memoryUsage(s, key).Value), measured[1]
+		t.Logf("a key of %d bytes takes %.0f", len(key), m)
+		if most := float64(128 + max(len(key)-shortKey, 0)); estimate < m*0.75 || estimate > m*1.25 || m > most {
+			t.Errorf("%q is estimated to need %.0f bytes and needs %.0f, at most %.0f", key, estimate,
+				measured, most)
+		}
 	}
 }
 

@@ -78,16 +78,18 @@ func (r *regionStore) reopen(keys ...string) {
 }
 
 // counter returns a copy of what memory knows of a key.
-func (r *regionStore) counter(key string) (c counter) {
+func (r *regionStore) counter(key string) *counter {
 	r.t.Helper()
 	must(r.t, do(r.Store, Op{Kind: ExpireTime, Key: []byte(key)}).Err) // which brings it into memory
 	p := r.partitions[0]
 	p.lock()
 	defer p.mu.Unlock()
-	if k := p.hot.peek(key); k != nil {
-		c = *k
-		c.extra = &counterExtra{parts: slices.Clone(k.parts())}
+	k := p.hot.peek(key)
+	if k == nil {
+		return new(counter)
 	}
+	c := k.clone()
+	c.setParts(slices.Clone(k.parts()))
 	return c
 }
 
