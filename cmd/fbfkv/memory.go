@@ -15,6 +15,10 @@ const (
 	// of the live heap, with which its cost grows.
 	minGiveBack   = 8 << 20
 	giveBackShare = 4
+	// A collection takes long where there are many pointers, and few are needed at load: for each scanShare of
+	// what it scans a further period must pass without one, but not so many that the runtime collects before.
+	scanShare = 32 << 20
+	mostIdle  = 20
 	// minGarbage is how many bytes of garbage there may always be, and minGCPercent the least of
 	// what is alive, until they are collected.
 	minGarbage   = 64 << 20
@@ -62,6 +66,7 @@ type memoryKeeper struct {
 	trim    func() int64
 	cycles  uint64 // as of the last look
 	trimmed uint64 // since the last collection
+	idle    uint64 // looks since then
 
 	setGCPercent func(int) int // nil: it stays
 	gcPercent    int           // as it was set last
@@ -75,18 +80,20 @@ func (k *memoryKeeper) look() bool {
 		k.setGCPercent(p)
 		k.gcPercent = p
 	}
-	if u.cycles != k.cycles {
-		k.trimmed = 0
+	if k.idle++; u.cycles != k.cycles {
+		k.cycles, k.trimmed, k.idle = u.cycles, 0, 0
 	}
 	k.trimmed += uint64(k.trim())
-	if u.cycles != k.cycles || !u.worthGivingBack(k.trimmed) {
-		k.cycles = u.cycles
+	if k.idle < u.idleLooks() || !u.worthGivingBack(k.trimmed) {
 		return false
 	}
 	debug.FreeOSMemory()
-	k.trimmed, k.cycles = 0, readMemoryUse().cycles
+	k.cycles, k.trimmed, k.idle = readMemoryUse().cycles, 0, 0
 	return true
 }
+
+// idleLooks is at how many looks in turn no collection must have been needed until memory is given back.
+func (u memoryUse) idleLooks() uint64 { return min(1+u.scanned/scanShare, mostIdle) }
 
 // memoryUse is what the Go heap consists of, in bytes.
 type memoryUse struct {

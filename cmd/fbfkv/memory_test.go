@@ -73,6 +73,15 @@ func TestWorthGivingBack(t *testing.T) {
 	}
 }
 
+// TestIdleLooks: a large heap is collected seldom, as that takes seconds.
+func TestIdleLooks(t *testing.T) {
+	for scanned, want := range map[uint64]uint64{0: 1, 31 << 20: 1, 32 << 20: 2, 320 << 20: 11, 4 << 30: 20} {
+		if got := (memoryUse{scanned: scanned}).idleLooks(); got != want {
+			t.Errorf("%d bytes to scan: %d looks, want %d", scanned, got, want)
+		}
+	}
+}
+
 // TestGarbageGrowsLess: filters do not let garbage grow as large as they are.
 func TestGarbageGrowsLess(t *testing.T) {
 	for _, tt := range []struct {
