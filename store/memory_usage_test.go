@@ -72,7 +72,8 @@ func TestMemoryUsage(t *testing.T) {
 		incr(s, key, 1)
 		estimate, m := float64(memoryUsage(s, key).Value), measured[1]
 		t.Logf("a key of %d bytes takes %.0f", len(key), m)
-		if most := float64(128 + max(len(key)-shortKey, 0)); estimate < m*0.75 || estimate > m*1.25 || m > most {
+		most := float64(128 + max(len(key)-shortKey, 0))
+		if estimate < m*0.75 || estimate > m*1.25 || m > most {
 			t.Errorf("%q is estimated to need %.0f bytes and needs %.0f, at most %.0f", key, estimate,
 				measured, most)
 		}
