@@ -15,8 +15,8 @@ const (
 	// of the live heap, with which its cost grows.
 	minGiveBack   = 8 << 20
 	giveBackShare = 4
-	// A collection takes long where there are many pointers, and few are needed at load: for each scanShare of
-	// what it scans a further period must pass without one, but not so many that the runtime collects before.
+	// A collection takes long where there are many pointers, and few are needed at load. So one more
+	// period must pass for each scanShare that it scans, but fewer periods than the runtime itself waits.
 	scanShare = 32 << 20
 	mostIdle  = 20
 	// minGarbage is how many bytes of garbage there may always be, and minGCPercent the least of
