@@ -153,6 +153,8 @@ func (l load) String() string {
 	switch {
 	case l.workload == "lua":
 		text = "the Lua recipe"
+	case l.workload == "incrby" && l.server == "":
+		text = "INCRBY of fbfkv"
 	case l.mode != "":
 		text = l.mode
 	}
@@ -171,7 +173,11 @@ func (r *row) together() string {
 	if r.measure != nil {
 		return r.measure.name
 	}
-	return fmt.Sprintf("%s %s pipeline %d %v", r.sync(), r.via, r.ours.pipeline, r.slow)
+	name := fmt.Sprintf("%s pipeline %d %s", r.sync(), r.ours.pipeline, r.via)
+	if r.slow {
+		name += "slow"
+	}
+	return strings.TrimSpace(name)
 }
 
 // choose returns the rows that are asked for by the beginnings of their names; if none

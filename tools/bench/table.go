@@ -109,7 +109,7 @@ func (t *table) finish() error {
 	if t.plot != "" {
 		p := chart.Panel{Title: "Operations a second", X: chart.Axis{Label: "operations in a pipeline", Log: true},
 			Y: chart.Axis{Label: "operations/s (thousands)"}}
-		for i, name := range []string{"CINCRBY", "INCRBY", "the Lua recipe"} {
+		for i, name := range []string{"CINCRBY", "INCRBY", "the Lua recipe", "INCRBY of fbfkv"} {
 			if l := t.curves[name]; l != nil {
 				p.Series = append(p.Series, chart.Line(name, i, l.X, l.Y))
 			}

@@ -70,7 +70,7 @@ func TestRowsChosen(t *testing.T) {
 		names[r.name] = true
 		groups[r.together()]++
 	}
-	if groups["everysec  pipeline 1 false"] != 6 || groups["duplicates"] != 4 {
+	if groups["everysec pipeline 1"] != 6 || groups["duplicates"] != 4 {
 		t.Errorf("%v", groups)
 	}
 }
