@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -69,7 +68,7 @@ type FollowAnswer struct {
 
 // followers are by their groups' names. Safe for concurrent use.
 type followers struct {
-	mu sync.Mutex
+	mu longlock.Mutex // held while the list of them is written
 	of map[string]*follower
 }
 

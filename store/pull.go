@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -50,7 +51,7 @@ type peer struct {
 	// told is, by partition and first slot, the end of what this process told last, or found to be right.
 	told map[[2]uint16]toldEnd
 
-	reading sync.Mutex     // of at; held while the op log is read for the peer
+	reading longlock.Mutex // of at; held while the op log is read for the peer, which may wait for a sync
 	at      oplog.Bookmark // up to where it was told all
 }
 
