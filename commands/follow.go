@@ -141,7 +141,7 @@ func (q *followRequest) follow(ctx context.Context, c *Context, told *int) error
 
 // writeFollowed answers one change.
 func writeFollowed(w *resp.Writer, f *store.Followed) {
-	w.Array(9)
+	w.Array(10)
 	w.Int(int64(f.Partition))
 	w.Int(int64(f.Seq))
 	w.Int(int64(f.Index))
@@ -159,6 +159,11 @@ func writeFollowed(w *resp.Writer, f *store.Followed) {
 		writeAmount(w, f.Value, f.Scale)
 	}
 	w.Int(f.Wall)
+	if f.Region == "" {
+		w.Null()
+		return
+	}
+	w.BulkString(f.Region)
 }
 
 func writeOrNull(w *resp.Writer, b []byte) {
@@ -177,14 +182,16 @@ var followCommands = []Command{{
 	Complexity: "O(N), where N is the number of bytes of the log that are read", Tips: changingTip, Run: doFollow,
 	Summary: "Returns a cursor and the changes of counters behind one: START, the oldest that the log has; NOW; " +
 		"SNAPSHOT; or the cursor of the reply before. If there are none it waits up to BLOCK milliseconds. A change is partition, " +
-		"sequence, index, what (add, set, value, drained, deleted, expired, flushed or snapshot), key, opid, delta, value afterwards, " +
-		"and Unix milliseconds; null is what there is not. Within a partition sequence and index ascend. Only " +
-		"committed changes are returned. flushed ends all keys of the partition. SNAPSHOT tells all counters first: " +
+		"sequence, index, what (add, set, value, merged, takeback, drained, deleted, expired, flushed or snapshot), key, opid, delta, " +
+		"value afterwards, Unix milliseconds, and the region that it was taken from, or that took back; null is what there is not. " +
+		"Within a partition sequence and index ascend. Only " +
+		"committed changes are returned. merged is what other regions did beside the operations that are named. " +
+		"flushed ends all keys of the partition. SNAPSHOT tells all counters first: " +
 		"snapshot, before which nothing counts, for each partition, then value for each counter as of the " +
 		"sequence, and the changes behind it. The log is kept for the group, " +
 		"up to follow-backlog, also beyond what it has read; a group further behind gets LOST and the range. " +
 		"Of a cluster each node tells the partitions of its shard: show the cursor to a node of each shard " +
-		"in turn. Not in regions.",
+		"in turn. In regions it tells what the region shows.",
 	Args: []Arg{strArg("group"), oneOf("from", word("START"), word("NOW"), word("SNAPSHOT"), strArg("cursor")),
 		opt(with("COUNT", intArg("count"))), opt(with("BLOCK", intArg("milliseconds"))),
 		opt(with("PREFIX", strArg("prefix")))},

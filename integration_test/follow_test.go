@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -11,10 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // database is one that takes what `fbfkv follow --format sql` writes.
@@ -150,6 +154,108 @@ func TestFollowIntoSQLite(t *testing.T) {
 	p := followInto(t, s, db, position(db))
 	defer p.end()
 	awaitEqual(t, s, db)
+}
+
+// TestFollowRegions: of each of two regions the database has every counter exactly as that shows it, with
+// operations that both have applied, whatever is killed in between.
+func TestFollowRegions(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "sqlite3", "install Debian's package sqlite3")
+	ctx := context.Background()
+	var all []*server
+	var dbs []sqlite
+	for i, name := range []string{"eu", "us"} {
+		s := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--region-retention", "3600")
+		if all, dbs = append(all, s), append(dbs, sqlite(filepath.Join(t.TempDir(), "sink.db"))); i == 0 {
+			region(t, 0, "is the region", "create", s.address(), name)
+		} else {
+			region(t, 0, "has caught up", "join", s.address(), name, all[0].address())
+		}
+	}
+	var sinks []*sink
+	follow := func() {
+		for i, s := range all {
+			sinks = append(sinks, followInto(t, s, dbs[i], position(dbs[i])))
+		}
+	}
+	end := func() {
+		for _, p := range sinks {
+			p.end()
+		}
+		sinks = nil
+	}
+	defer func() { end() }()
+	opid := 0
+	count := func() {
+		t.Helper()
+		pipes := []redis.Pipeliner{all[0].client().Pipeline(), all[1].client().Pipeline()}
+		for range 300 {
+			opid++
+			for i, pipe := range pipes {
+				pipe.Do(ctx, "CINCRBY", fmt.Sprint("twin", opid%17), opid, 2)
+				pipe.Do(ctx, "CINCRBY", fmt.Sprint("k", opid%41), fmt.Sprint(i, opid), 1)
+				pipe.Do(ctx, "INCRBY", fmt.Sprint("k", opid%43), opid)
+			}
+			pipe := pipes[opid%2]
+			switch opid % 50 {
+			case 0:
+				pipe.Do(ctx, "DEL", fmt.Sprint("k", opid%11), fmt.Sprint("twin", opid%3))
+			case 1:
+				pipe.Do(ctx, "SET", fmt.Sprint("k", opid%13), opid)
+			case 2:
+				pipe.Do(ctx, "PEXPIRE", fmt.Sprint("k", opid%7), 100)
+			}
+		}
+		for i, pipe := range pipes {
+			if _, err := pipe.Exec(ctx); err != nil {
+				t.Fatalf("region %d: %v", i, err)
+			}
+		}
+	}
+	for round := range 4 {
+		before := position(dbs[1])
+		follow()
+		count()
+		eventually(t, patience, "the follower goes on", func() bool { return position(dbs[1]) != before })
+		switch round {
+		case 0:
+			sinks[0].follow.Process.Kill()
+		case 1:
+			sinks[1].db.Process.Kill()
+		case 2:
+			all[1].crash()
+		}
+		count()
+		end()
+	}
+	follow()
+	eventually(t, patience, "both regions and databases have the same", func() bool {
+		want, _ := counters(t, all[0].client())
+		other, _ := counters(t, all[1].client())
+		return maps.Equal(want, other)
+	})
+	for i, s := range all {
+		awaitEqual(t, s, dbs[i])
+	}
+	cmd := exec.Command(program, "follow", all[1].address(), "--from", "start")
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer time.AfterFunc(patience, func() { cmd.Process.Kill() }).Stop()
+	defer cmd.Process.Kill()
+	missing := []string{`"change":"add","key":"k1","opid":"0`, `"change":"takeback","key":"twin`, `"region":"eu"`,
+		`"change":"merged"`}
+	for lines := bufio.NewScanner(pipe); len(missing) > 0 && lines.Scan(); {
+		missing = slices.DeleteFunc(missing, func(part string) bool { return strings.Contains(lines.Text(), part) })
+	}
+	if len(missing) > 0 {
+		t.Errorf("no line has %q", missing)
+	}
 }
 
 // TestFollowLost: a follower that was away for too long is told what it has lost, and how to go on: with a
@@ -295,7 +401,7 @@ func TestFollowCSV(t *testing.T) {
 		t.Errorf("after SIGINT: %v", err)
 	}
 	lines := strings.Split(got.String(), "\n")
-	if lines[0] != "partition,sequence,index,change,key,opid,delta,value,time" ||
+	if lines[0] != "partition,sequence,index,change,key,opid,delta,value,time,region" ||
 		!strings.Contains(lines[1], `,0,add,"a,b",x,5,5,`) || !strings.Contains(lines[2], `,0,deleted,"a,b",,,,`) {
 		t.Errorf("the lines are %q", lines)
 	}

@@ -116,6 +116,7 @@ func (x *turn) remove(r *ref) {
 	if r.c.kind.isObject() {
 		if e.flags |= flagWasObject; r.c.parts().Alive() {
 			e.flags |= flagCreated
+			e.value = shown(r.c.parts())
 		}
 	}
 	if !x.alive(r) {

@@ -77,6 +77,23 @@ var (
 		func(e *entry, dst []byte) []byte { return append(dst, byte(e.use)) },
 		func(e *entry, r *sectionReader) { e.use = seen.Use(r.Byte()) }}
 
+	fieldChange = entryField{"change v",
+		func(e *entry, dst []byte) []byte { return binary.AppendVarint(dst, e.r.change) },
+		func(e *entry, r *sectionReader) { e.r.change = r.Varint() }}
+
+	fieldShown = entryField{"value v if flag 01",
+		func(e *entry, dst []byte) []byte {
+			if e.flags&flagCreated == 0 {
+				return dst
+			}
+			return binary.AppendVarint(dst, e.value)
+		},
+		func(e *entry, r *sectionReader) {
+			if e.flags&flagCreated != 0 {
+				e.value = r.Varint()
+			}
+		}}
+
 	fieldMerged = entryField{"what, 1 byte",
 		func(e *entry, dst []byte) []byte { return append(dst, e.r.merged) },
 		func(e *entry, r *sectionReader) { e.r.merged = r.Byte() }}

@@ -148,7 +148,7 @@ func clientKinds() map[entryKind]kindRow {
 			name: "delete", meaning: "tombstone: with flag 40 the key's time had come, otherwise it was " +
 				"deleted. With flag 01 it ends an object, " +
 				"and the key shows what other regions count under its name",
-			fields: []entryField{fieldKey},
+			fields: []entryField{fieldKey, fieldShown},
 			traits: isPlain, key: keyCounter, redo: (*machine).redoDelete,
 			told:   func(e *entry, _ part.Region) bool { return e.flags&flagWasObject == 0 },
 			change: (*entry).changeDelete,
@@ -320,11 +320,13 @@ func heardKinds() map[entryKind]kindRow {
 				"tell its value and its expiry (Parts, " +
 				"store/part/code.go), but of the take-backs that it keeps only the difference (Delta, " +
 				"store/part/delta.go). what: 1 it existed and " +
-				"does not any more, 2 the key holds an object here, else 0",
-			fields: []entryField{fieldKey, fieldMerged, fieldPartsDelta}, fits: (*entry).mergeFits,
+				"does not any more, 2 the key holds an object here, else 0. change is how much its value grew by",
+			fields: []entryField{fieldKey, fieldChange, fieldValue, fieldMerged, fieldPartsDelta},
+			fits:   (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, parts: (*entry).addsToParts, redo: (*machine).redoMerge,
 			inState: func(e *entry, _ *statePage) bool { return !e.addsToParts() },
 			change:  (*entry).changeParts,
+			follow:  (*entry).followMerge,
 		},
 		entryHeard: {
 			name: "heard", meaning: "another region applied an idempotent operation. The dot is that of " +
@@ -334,6 +336,7 @@ func heardKinds() map[entryKind]kindRow {
 				fieldDot},
 			traits: hasTable | hasOpid | ofRegions, key: keyNamed, redo: (*machine).redoHeard,
 			inState: (*entry).heardInState, take: (*taker).takeHeard,
+			follow: (*entry).followHeard,
 		},
 		entryTakeBack: {
 			name: "take-back", meaning: "what was applied here as entry dot was applied first by the " +
@@ -341,12 +344,13 @@ func heardKinds() map[entryKind]kindRow {
 				"becomes 1: that is taken back, and value is the counter after it; 0: deletions have " +
 				"removed it and what the origin added; 2: it is owed, and value is the " +
 				"counter. The parts are the origin's, or none",
-			fields: []entryField{fieldTable, fieldOp, fieldDot, fieldMade, fieldBecomes, fieldOrigin,
-				fieldResult, fieldParts},
+			fields: []entryField{fieldTable, fieldOp, fieldDot, fieldMade, fieldChange, fieldBecomes,
+				fieldOrigin, fieldResult, fieldParts},
 			fits:   (*entry).takeBackFits,
 			traits: hasTable | hasOpid | ofRegions, key: keyCounter, makes: (*entry).isHeld,
 			parts: (*entry).isHeld, redo: (*machine).redoTakeBack,
 			told: always, change: (*entry).changeTakeBack, take: (*taker).takeLost,
+			follow: (*entry).followTakeBack,
 		},
 		entryCursor: {
 			name: "cursor", meaning: "the log of the source was taken up to the sequence; up to there it " +
@@ -358,11 +362,12 @@ func heardKinds() map[entryKind]kindRow {
 			take: (*taker).takeCursor,
 		},
 		entryPaid: {
-			name:    "paid",
-			meaning: "what this region owed since entry 22, applied as entry dot, is taken back",
-			fields:  []entryField{fieldKey, fieldDot, fieldMade, fieldWinner},
-			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
-			told: always, change: (*entry).changePaid,
+			name: "paid",
+			meaning: "what this region owed since entry 22, applied as entry dot, is taken back; change and value " +
+				"as in entry 20",
+			fields: []entryField{fieldKey, fieldChange, fieldValue, fieldDot, fieldMade, fieldWinner},
+			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
+			told: always, change: (*entry).changePaid, follow: (*entry).followTakeBack,
 		},
 		entryOwed: {
 			name: "owed", meaning: "other regions are to take operations back. what: 1 others are told, " +
@@ -414,13 +419,13 @@ func regionKinds() map[entryKind]kindRow {
 		},
 		entryHeir: {
 			name: "heir", meaning: "this region, as its heir, changed the part of one that was removed: " +
-				"all parts afterwards, and what, as in entry 20. " +
+				"all parts afterwards, and what, change and value, as in entry 20. " +
 				"Its clock is this entry's sequence. If it took back several operations at once, these " +
 				"have the sequences before it, which entry 12 " +
 				"has passed",
-			fields: []entryField{fieldKey, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
+			fields: []entryField{fieldKey, fieldChange, fieldValue, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, redo: (*machine).redoMerge,
-			told: always, change: (*entry).changeParts,
+			told: always, change: (*entry).changeParts, follow: (*entry).followTakeBack,
 		},
 	}
 }

@@ -28,7 +28,6 @@ var (
 	ErrFollowers = fmt.Errorf("there are %d followers already: take the name of one of them, which INFO has, "+
 		"or let one fall behind follow-backlog", maxFollowers)
 	ErrFollowerName = fmt.Errorf("a group's name has 1 to %d letters, digits, or any of . _ : -", maxFollowerName)
-	ErrCannotFollow = errors.New("changes cannot be followed in a region yet")
 )
 
 const (
@@ -201,9 +200,6 @@ func checkFollower(name string) error {
 // change, but a page of a snapshot is told when what it shows is committed.
 // Errors: of this file, or of the op log. Safe for concurrent use.
 func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
-	if s.member.Load() {
-		return a, ErrCannotFollow
-	}
 	r := s.newFollowing(q)
 	if err := r.begin(); err != nil {
 		return a, err
@@ -254,14 +250,15 @@ func (s *Store) FollowChanges(q *FollowRequest) (a FollowAnswer, err error) {
 
 // following is one reading for a follower.
 type following struct {
-	s      *Store
-	q      *FollowRequest
-	shard  Shard // whose log it is
-	at     []followedTo
-	told   bool    // something was
-	enough bool    // … and that is enough
-	more   bool    // there is more than was told
-	stuck  *Behind // it ended as this is not committed
+	s       *Store
+	q       *FollowRequest
+	shard   Shard     // whose log it is
+	regions RegionSet // whose names are told
+	at      []followedTo
+	told    bool    // something was
+	enough  bool    // … and that is enough
+	more    bool    // there is more than was told
+	stuck   *Behind // it ended as this is not committed
 
 	place   *followedPlace // of a snapshot; nil: it is within no partition
 	page    *followedPage  // the log is told up to this page of it
@@ -269,6 +266,7 @@ type following struct {
 
 	reader sectionReader // of the section at hand
 	entry  entry         // of it
+	taken  takenSection  // … if it has what other regions did
 	change Followed
 }
 
@@ -298,6 +296,7 @@ func (r *following) begin() error {
 			return err
 		}
 	}
+	r.regions, _ = r.s.Regions()
 	leads := r.s.Leads() // so it has all that the configuration says
 	for i, p := range r.s.partitions {
 		at := &r.at[i]
@@ -465,7 +464,8 @@ func (r *following) section(p uint16, seq uint64, content []byte) error {
 	if err != nil {
 		return err
 	}
-	r.reader = rd
+	r.reader, r.taken.looked = rd, false
+	r.reader.r = &r.taken.regional
 	for seq--; r.reader.next(&r.entry); {
 		if r.entry.kind == entryVacate { // what it goes on behind is the entry before
 			at.log, at.seq = 0, seq
@@ -491,7 +491,11 @@ func (r *following) tell(p uint16, seq uint64) {
 		r.pass()
 		r.change.Kind, r.change.Index = FollowedAdd, 1
 	}
-	if !row.follow(e, &r.change) {
+	tells := row.follow(e, &r.change)
+	if row.traits&ofRegions != 0 {
+		tells = r.byRegion(tells)
+	}
+	if !tells {
 		return
 	}
 	if c := r.at[p].catalog; c.scaled && row.key != noKey {

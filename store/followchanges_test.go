@@ -96,6 +96,9 @@ func (f *testFollower) tell(c *Followed) (enough bool) {
 	if c.Kind.HasDelta() {
 		line += fmt.Sprintf(" by %s", AppendDecimal(nil, c.Delta, c.Scale))
 	}
+	if c.Region != "" {
+		line += " of " + c.Region
+	}
 	f.lines = append(f.lines, line)
 	f.asked++
 	return f.asked >= f.count

@@ -9,18 +9,20 @@ type FollowedKind uint8
 
 // The changes of a counter.
 const (
-	FollowedAdd     FollowedKind = iota // Delta was added
-	FollowedSet                         // it got Value
-	FollowedValue                       // of a snapshot: it has Value
-	FollowedDrained                     // it was read and deleted: Delta is its value, negated
+	FollowedAdd       FollowedKind = iota // Delta was added
+	FollowedSet                           // it got Value
+	FollowedValue                         // of a snapshot: it has Value
+	FollowedMerged                        // Delta is what other regions did, but for operations that are named
+	FollowedTakenBack                     // Delta is what was taken back, negated, as another region was first
+	FollowedDrained                       // it was read and deleted: Delta is its value, negated
 	FollowedDeleted
 	FollowedExpired
 	FollowedFlushed  // all keys of the partition were deleted; Key is nil
 	FollowedSnapshot // all counters of the partition are told anew; Key is nil
 )
 
-var followedNames = [...]string{"add", "set", "value", "drained", "deleted", "expired", "flushed",
-	"snapshot"}
+var followedNames = [...]string{"add", "set", "value", "merged", "takeback", "drained", "deleted",
+	"expired", "flushed", "snapshot"}
 
 // String names the kind.
 func (k FollowedKind) String() string { return followedNames[k] }
@@ -29,7 +31,9 @@ func (k FollowedKind) String() string { return followedNames[k] }
 func (k FollowedKind) Ends() bool { return k >= FollowedDrained }
 
 // HasDelta reports whether it is known by how much the counter has changed.
-func (k FollowedKind) HasDelta() bool { return k == FollowedAdd || k == FollowedDrained }
+func (k FollowedKind) HasDelta() bool {
+	return k == FollowedAdd || k == FollowedMerged || k == FollowedTakenBack || k == FollowedDrained
+}
 
 // Followed is a change of a counter. It borrows its bytes.
 type Followed struct {
@@ -42,7 +46,8 @@ type Followed struct {
 	Delta     int64  // what was added, in steps of Scale, as is Value
 	Value     int64  // the counter afterwards
 	Scale     uint8
-	Wall      int64 // when, unix ms
+	Wall      int64  // when, unix ms
+	Region    string // from which it was taken, or that took it back; "": none, or this one
 }
 
 // followApply is about what was added, which may be less than the operation asked for.
@@ -70,7 +75,11 @@ func (e *entry) followDelete(f *Followed) bool {
 	if f.Kind = FollowedDeleted; e.flags&flagExpired != 0 {
 		f.Kind = FollowedExpired
 	}
-	return e.flags&flagWasObject == 0
+	if e.flags&flagCreated != 0 { // what other regions count is shown
+		f.Kind, f.Delta, f.Value = FollowedMerged, e.value, e.value
+		return true
+	}
+	return e.flags&flagWasObject == 0 && (e.flags&flagRegional == 0 || !e.r.note.Absent)
 }
 
 func (e *entry) followHoldEnd(f *Followed) bool {
@@ -88,4 +97,22 @@ func (e *entry) followDrain(f *Followed) bool {
 func (e *entry) followFlush(f *Followed) bool {
 	f.Kind = FollowedFlushed
 	return true
+}
+
+// followMerge is about all that a merge did. What it names of that is in entries behind it (followregion.go).
+func (e *entry) followMerge(f *Followed) bool {
+	f.Kind, f.Delta, f.Value = FollowedMerged, e.r.change, e.value
+	if e.r.merged == mergeEnds {
+		f.Kind = FollowedDeleted
+	}
+	return f.Kind.Ends() || f.Delta != 0 || e.flags&flagCreated != 0
+}
+
+// followHeard is about what a merge before may have done.
+func (e *entry) followHeard(*Followed) bool { return false }
+
+// followTakeBack is about this region's take-backs, and what it takes back as an heir.
+func (e *entry) followTakeBack(f *Followed) bool {
+	f.Kind, f.ID, f.Delta, f.Value = FollowedTakenBack, e.id, e.r.change, e.value
+	return f.Delta != 0
 }

@@ -219,7 +219,7 @@ func (p *machine) redoDelete(e *entry, seq uint64, _ moment) error {
 	}
 	if c := p.replaced(e, seq); c != nil {
 		if e.flags&flagWasObject != 0 && c.parts() != nil {
-			p.showParts(c, seq)
+			p.showParts(c, seq, e.value)
 			return nil
 		}
 		if e.r != nil || c.extra != nil {

@@ -517,8 +517,8 @@ func (g *regions) nameOf(o *Seen) string {
 
 // name returns a region's name. The name of a removed region is followed by its number, since
 // another region may have the same name now.
-func (g *regions) name(r part.Region) string {
-	switch m := g.member(r); {
+func (s *RegionSet) name(r part.Region) string {
+	switch m := s.member(r); {
 	case m == nil:
 		return fmt.Sprint("region ", r)
 	case m.Gone:

@@ -21,8 +21,9 @@ func someRegional() *regional {
 		back:  takeBack{Dot: 77, Made: -5, Held: true, Winner: part.Applied{Region: 3, Dot: 5, Made: 6}},
 		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12,
 			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
-		spent: part.Settlement{Clocks: []uint64{5, 7}},
-		owed:  []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
+		change: -7,
+		spent:  part.Settlement{Clocks: []uint64{5, 7}},
+		owed:   []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
 	}
 }
 
@@ -59,7 +60,7 @@ func TestRegionEntries(t *testing.T) {
 	begin := beginSection(nil, moment{logged: 1, wall: 2})
 	blob := part.Parts{part.FromCounter(3, -5, 9)}.AppendTo(nil)
 	merge := func(what byte, parts ...byte) []byte {
-		return append([]byte{byte(entryMerge), 0, 1, 'k', what, byte(len(parts))}, parts...)
+		return append([]byte{byte(entryMerge), 0, 1, 'k', 1, 2, what, byte(len(parts))}, parts...)
 	}
 	for what, b := range map[string][]byte{
 		"no parts":            merge(0, 0),
@@ -69,7 +70,7 @@ func TestRegionEntries(t *testing.T) {
 		"a region beyond all": {byte(entryCursor), 0, part.MaxRegions, 0, 1, 1, 0},
 		"a source twice":      {byte(entryCursor), 0, 1, 0, 1, 1, 2, 1, 0, 5, 1, 0, 6},
 		"more than there is":  {byte(entryCursor), 0, 1, 0, 1, 1, 200, 1, 0, 5},
-		"held and owed":       {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 3, 0, 1, 1, 2, 1, 0},
+		"held and owed":       {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 0, 3, 0, 1, 1, 2, 1, 0},
 		"a kind beyond":       {byte(entryPaid) + 1, 0, 1, 'k'},
 		"too many clocks":     {byte(entrySpent), 0, 1, 'k', 100, 1},
 		"a clock twice":       {byte(entrySpent), 0, 1, 'k', 2, 1, 0},

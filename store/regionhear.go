@@ -196,7 +196,6 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	}
 	back.Held, back.Owed = held && !full, held && full
 	var winner part.Parts
-	total := int64(0)
 	if held {
 		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
 		if !h.Stated && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
@@ -205,20 +204,28 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 		if i >= 0 {
 			winner = own[i : i+1 : i+1]
 		}
-		if total, _ = own.Value(); back.Held {
-			total, _ = own.AsTakenBack(owed)
-		}
 		if err := x.world.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
 			return err
 		}
 	}
 	e := x.heardEntry(op, r, h, entryTakeBack)
-	e.value, e.r.back, e.r.parts = total, back, winner
+	e.value, e.r.back, e.r.parts = r.c.value, back, winner
+	if back.Held {
+		e.takesBack(r, owed)
+	}
 	e.flags |= flagExact
 	x.logApply(r, e)
 	r.p.ids[h.Origin].TakenBack++
 	op.Applied = true
 	return nil
+}
+
+// takesBack notes what a take-back of the entry's makes of a counter.
+func (e *entry) takesBack(r *ref, o part.Owed) {
+	if own := r.c.asParts(o.Region); own.Alive() {
+		e.value, _ = own.AsTakenBack(o)
+		e.r.change = e.value - r.c.value
+	}
 }
 
 // redoHeard remembers an operation that another region has applied.

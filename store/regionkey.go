@@ -231,18 +231,25 @@ func (p *machine) redoMerge(e *entry, seq uint64, _ moment) error {
 		parts = e.r.delta.Parts(c.parts())
 	}
 	c.setParts(append(c.parts()[:0], parts...)) // the entry's are used again
-	p.showParts(c, seq)
+	p.showParts(c, seq, e.value)
 	return nil
 }
 
-// showParts makes a counter show the total of its parts.
-func (p *machine) showParts(c *counter, seq uint64) {
+// shown is what a counter with such parts shows: their total, if it exists.
+func shown(parts part.Parts) (v int64) {
+	if parts.Alive() {
+		v, _ = parts.Value()
+	}
+	return v
+}
+
+// showParts makes a counter show the total of its parts, which is value.
+func (p *machine) showParts(c *counter, seq uint64, value int64) {
 	parts := c.parts()
 	c.kind, c.value, c.seq = TypeNone, 0, seq
 	at := int64(0)
 	if parts.Alive() {
-		c.kind, at = TypeCounter, parts.Expiry().At
-		c.value, _ = parts.Value()
+		c.kind, c.value, at = TypeCounter, value, parts.Expiry().At
 	}
 	p.setExpire(c, at)
 	p.hot.changed(c)
@@ -271,8 +278,11 @@ func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 		p.regions.owed.remove(e.key, []part.Owed{owedAt(p.self(), e.r.back.Dot)})
 	}
 	if c := p.replaced(e, seq); c != nil {
-		p.redoParts(c, e, seq)
-		p.showParts(c, seq)
+		value := e.value
+		if p.redoParts(c, e, seq); e.kind == entrySpent {
+			value = shown(c.parts())
+		}
+		p.showParts(c, seq, value)
 	}
 	return nil
 }

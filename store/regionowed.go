@@ -440,8 +440,10 @@ func (x *turn) payOwn(r *ref, ops []part.Owed) (n int, full bool) {
 		if full = full || r.c.kind.isObject(); full || x.world.reserveMore(entryRoom+len(r.key)) != nil {
 			break
 		}
-		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c,
-			r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made, Winner: o.Winner}}})
+		e := entry{kind: entryPaid, key: r.key, c: r.c,
+			r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made, Winner: o.Winner}}}
+		e.takesBack(r, o)
+		x.log(r.p, &e)
 		n++
 	}
 	return n, full

@@ -239,9 +239,11 @@ func (x *turn) asHeir(r *ref, gone part.Region, seqs int,
 			int64(seqs) - 1})
 	}
 	change(&parts, seq)
-	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
+	e := entry{kind: entryHeir, key: r.key, c: r.c, value: shown(parts), r: &regional{parts: parts}}
 	if r.c.kind.isObject() {
 		e.r.merged = mergeAside
+	} else {
+		e.r.change = e.value - r.c.value
 	}
 	x.log(r.p, &e)
 	return nil

@@ -418,12 +418,16 @@ func (w *testRegions) follow(r *testRegion, answer []byte) {
 	}
 }
 
-// acquainted reports whether all regions know the same members.
+// acquainted reports whether all regions know the same members, none of which is lost, and no heir waits: else
+// nobody may acknowledge what makes room for what is owed.
 func (w *testRegions) acquainted() bool {
 	first, _ := w.r[0].s.Regions()
 	return !slices.ContainsFunc(w.r, func(r *testRegion) bool {
 		set, _ := r.s.Regions()
-		return set.Version != first.Version
+		return set.Version != first.Version ||
+			slices.ContainsFunc(r.s.Removals(), func(m Removal) bool { return !m.Done })
+	}) && !slices.ContainsFunc(first.Members, func(m RegionMember) bool {
+		return !m.Gone && !slices.ContainsFunc(w.r, func(r *testRegion) bool { return r.n == int(m.Region) })
 	})
 }
 

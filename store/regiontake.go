@@ -65,7 +65,10 @@ func (x *turn) regionMerge(op *Op) error {
 		return nil
 	}
 	e := x.regionalEntry(r, entryMerge)
-	e.packed, e.r.parts = x.control, parts
+	e.packed, e.r.parts, e.value = x.control, parts, shown(parts)
+	if !aside {
+		e.r.change = e.value - r.c.value
+	}
 	switch is := parts.Alive(); {
 	case is && r.c.kind == TypeNone:
 		e.flags |= flagCreated

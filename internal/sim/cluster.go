@@ -105,7 +105,7 @@ func RunCluster(o Options) Result {
 	if c.found(); w.Failure() == "" {
 		c.load.Prepare()
 	}
-	c.follower = c.follow()
+	c.follower = w.follow(c.machines, partitions)
 	c.work()
 	for (c.nemesis.Struck < o.Faults || c.deals() < o.Deals) && w.Failure() == "" {
 		c.nemesis.Strike()
@@ -369,7 +369,7 @@ func (c *clusterWorld) check() {
 		c.w.compare(m, facts)
 	}
 	if c.follower != nil {
-		c.follower.check(facts)
+		c.follower.check(func() []Fact { return facts })
 	}
 }
 

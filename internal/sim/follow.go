@@ -15,17 +15,20 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// follower follows the counters of a cluster with one cursor, which it shows to all machines as it likes, and
-// sometimes goes back to an older one. Its changes must add up: none is missing, none comes twice.
+// follower follows the counters of a cluster, or of a server that is a region, with one cursor, which it shows
+// to all machines as it likes, and sometimes goes back to an older one. Its changes must add up: none is
+// missing, none comes twice.
 type follower struct {
-	c       *clusterWorld
-	client  *Client
-	rng     *rand.Rand
-	now     followed
-	earlier followed
-	anew    int // how often it had to begin with a snapshot
-	ended   atomic.Bool
-	running sync.WaitGroup
+	w        *World
+	machines []*Machine
+	client   *Client
+	rng      *rand.Rand
+	now      followed
+	earlier  followed
+	anew     int            // how often it had to begin with a snapshot
+	told     map[string]int // how many changes, by what they were
+	ended    atomic.Bool
+	running  sync.WaitGroup
 }
 
 // followed is what a follower knows at its cursor.
@@ -33,16 +36,17 @@ type followed struct {
 	cursor string
 	values map[string]string
 	last   map[int64][2]int64 // sequence and index, by partition
+	count  int                // of partitions
 }
 
 func (f followed) clone() followed {
-	return followed{f.cursor, maps.Clone(f.values), maps.Clone(f.last)}
+	return followed{f.cursor, maps.Clone(f.values), maps.Clone(f.last), f.count}
 }
 
-// follow begins to follow the counters.
-func (c *clusterWorld) follow() *follower {
-	f := &follower{c: c, client: NewClient(c.w), rng: c.w.Rand()}
-	f.begin()
+// follow begins to follow the counters of machines with so many partitions.
+func (w *World) follow(machines []*Machine, count int) *follower {
+	f := &follower{w: w, machines: machines, client: NewClient(w), rng: w.Rand(), told: make(map[string]int)}
+	f.begin(count)
 	f.run()
 	return f
 }
@@ -51,8 +55,8 @@ func (c *clusterWorld) follow() *follower {
 func (f *follower) run() {
 	f.ended.Store(false)
 	f.running.Go(func() {
-		for !f.ended.Load() && f.c.w.Failure() == "" {
-			f.ask(f.c.machines[f.rng.IntN(len(f.c.machines))])
+		for !f.ended.Load() && f.w.Failure() == "" {
+			f.ask(f.machines[f.rng.IntN(len(f.machines))])
 			time.Sleep(time.Duration(f.rng.IntN(200)) * time.Millisecond)
 			switch f.rng.IntN(100) {
 			case 0:
@@ -65,8 +69,8 @@ func (f *follower) run() {
 }
 
 // begin begins with a snapshot.
-func (f *follower) begin() {
-	f.now = followed{"SNAPSHOT", map[string]string{}, map[int64][2]int64{}}
+func (f *follower) begin(count int) {
+	f.now = followed{"SNAPSHOT", map[string]string{}, map[int64][2]int64{}, count}
 	f.earlier = f.now.clone()
 }
 
@@ -76,17 +80,20 @@ func (f *follower) ask(m *Machine) {
 		strconv.Itoa(1+f.rng.IntN(200)), "BLOCK", strconv.Itoa(f.rng.IntN(2)*50))
 	var refused replyError
 	switch {
+	case f.ended.Load() && err != nil: // the region was removed, or goes back in time
+		return
 	case errors.As(err, &refused) && strings.HasPrefix(string(refused), "LOST "):
-		// Another replica may have it, but in a shard none of whose replicas is old, none has.
-		if f.rng.IntN(20) == 0 {
-			f.c.w.Say("the follower begins anew: %v", refused)
+		// Another replica may have it, but in a shard none of whose replicas is old, none has. A server gives up
+		// what it keeps when its disk is nearly full.
+		if len(f.machines) == 1 || f.rng.IntN(20) == 0 {
+			f.w.Say("the follower begins anew: %v", refused)
 			f.anew++
-			f.begin()
+			f.begin(f.now.count)
 		}
 		return
 	case errors.As(err, &refused) && (strings.HasPrefix(string(refused), "ERR the cursor") ||
 		strings.Contains(string(refused), "damaged")):
-		f.c.w.Fail("machine %d answers a follower %v", m.Index(), refused)
+		f.w.Fail("machine %d answers a follower %v", m.Index(), refused)
 	}
 	list, _ := reply.([]any)
 	if err != nil || len(list) != 2 {
@@ -95,7 +102,7 @@ func (f *follower) ask(m *Machine) {
 	changes, _ := list[1].([]any)
 	for _, c := range changes {
 		if wrong := f.take(c.([]any)); wrong != "" {
-			f.c.w.Fail("machine %d tells a follower %q: %s", m.Index(), c, wrong)
+			f.w.Fail("machine %d tells a follower %q: %s", m.Index(), c, wrong)
 			return
 		}
 	}
@@ -106,6 +113,7 @@ func (f *follower) ask(m *Machine) {
 func (f *follower) take(c []any) string {
 	p, at, what := c[0].(int64), [2]int64{c[1].(int64), c[2].(int64)}, c[3].(string)
 	last, told := f.now.last[p], slices.Clone(at[:])
+	f.told[what]++
 	if f.now.last[p] = at; what == "snapshot" {
 		f.now.end(p)
 		return ""
@@ -124,7 +132,7 @@ func (f *follower) take(c []any) string {
 		if known {
 			return "it was told before: " + before
 		}
-	case "add":
+	case "add", "merged", "takeback":
 		is, err1 := strconv.ParseInt(value, 10, 64)
 		by, err2 := strconv.ParseInt(fmt.Sprint(c[6]), 10, 64)
 		was, err3 := int64(0), error(nil)
@@ -148,21 +156,27 @@ func (f *follower) take(c []any) string {
 // end forgets all keys of a partition.
 func (f *followed) end(p int64) {
 	maps.DeleteFunc(f.values, func(key string, _ string) bool {
-		return int64(store.Slot([]byte(key)))*partitions>>14 == p
+		return int64(store.Slot([]byte(key)))*int64(f.count)>>14 == p
 	})
 }
 
-// check fails the world unless the follower gets to know some facts about counters.
-func (f *follower) check(facts []Fact) {
+// end lets it ask no more.
+func (f *follower) end() {
 	f.ended.Store(true)
 	f.running.Wait()
-	f.c.w.insist("the follower knows what all counters are", func() error {
+}
+
+// check fails the world unless the follower gets to know what facts say about counters.
+func (f *follower) check(facts func() []Fact) {
+	f.end()
+	f.ended.Store(false)
+	f.w.insist("the follower knows what all counters are", func() error {
 		for range 3 {
-			for _, m := range f.c.machines {
+			for _, m := range f.machines {
 				f.ask(m)
 			}
 		}
-		for _, fact := range facts {
+		for _, fact := range facts() {
 			is, exists := f.now.values[fact.Query[1]]
 			if !exists {
 				is = fmt.Sprint(nil)
@@ -172,6 +186,6 @@ func (f *follower) check(facts []Fact) {
 			}
 		}
 		return nil
-	}, func() { f.c.w.Say("the follower has %v", f.now) })
-	f.c.w.Say("the follower has %d counters, and began %d times anew", len(f.now.values), f.anew)
+	}, func() { f.w.Say("the follower has %v", f.now) })
+	f.w.Say("the follower has %d counters, and began %d times anew; told %v", len(f.now.values), f.anew, f.told)
 }

@@ -88,12 +88,28 @@ func (s *regionsWorld) check() {
 	}
 	shown()
 	for _, at := range s.living() {
+		at.follower.check(func() []Fact { return c.followed(at, slices.Collect(maps.Keys(totals))) })
 		for _, m := range at.machines {
 			if s.w.Failure() == "" && at.cluster == nil {
 				s.examine(m)
 			}
 		}
 	}
+}
+
+// followed returns what a region shows of some counters, of those that its follower has, and of loose ones.
+func (c *regionClient) followed(at *region, keys []string) (facts []Fact) {
+	for _, f := range c.looseFacts() {
+		keys = append(keys, f.Query[1])
+	}
+	for _, key := range slices.AppendSeq(keys, maps.Keys(at.follower.now.values)) {
+		reply, ok, _ := c.do(at, key, time.Second, "CGET", key)
+		if !ok {
+			reply = "no answer"
+		}
+		facts = append(facts, Fact{[]string{"CGET", key}, fmt.Sprint(reply)})
+	}
+	return facts
 }
 
 // explain writes to the log of the run what regions say of a counter, and in which operations they differ.

@@ -156,6 +156,7 @@ func (s *regionsWorld) mayChange() bool {
 
 // forget lets no client choose a region any more.
 func (s *regionsWorld) forget(r *region) {
+	r.follower.ended.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.regions = slices.DeleteFunc(slices.Clone(s.regions), func(o *region) bool { return o == r })

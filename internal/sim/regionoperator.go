@@ -126,6 +126,11 @@ func (o regionOperator) add(r *region, waits bool) bool {
 			return err
 		})
 	if ok {
+		count := partitions
+		if r.cluster == nil {
+			count = m.partitions()
+		}
+		r.follower = s.w.follow(r.machines, count)
 		s.mu.Lock()
 		s.regions = append(s.regions, r)
 		s.mu.Unlock()

@@ -56,9 +56,10 @@ type region struct {
 	cluster  *clusterWorld // nil: a server that stands alone
 	// load is what a client does in this region only. So it knows exactly what its counters are,
 	// and the others must show it.
-	load    *Workload
-	running sync.WaitGroup // that client
-	leapt   atomic.Bool    // its clock has
+	load     *Workload
+	running  sync.WaitGroup // that client
+	follower *follower      // of what the region shows
+	leapt    atomic.Bool    // its clock has
 }
 
 func (r *region) String() string { return r.name }
@@ -141,12 +142,15 @@ func (s *regionsWorld) boot(l *Life) (Process, error) {
 		})
 	}
 	return bootServer(l, func(c *server.Config) {
-		c.Partitions, c.AppendFsync = 4<<(l.Machine.Index()%3), "always"
+		c.Partitions, c.AppendFsync = l.Machine.partitions(), "always"
 		if l.Machine.Powered {
 			c.AppendFsync = []string{"everysec", "no"}[l.Machine.Index()%2]
 		}
 	}, s.tune)
 }
+
+// partitions is how many a server has that stands alone.
+func (m *Machine) partitions() int { return 4 << (m.Index() % 3) }
 
 // tune keeps so little of the log that a region which is cut off for a while needs the state.
 func (s *regionsWorld) tune(o *store.Options) { o.LogFileSize, o.RegionBacklog = 32<<10, 64<<10 }

@@ -28,7 +28,9 @@ const help = `Writes each committed change of a counter to standard output, in o
 it is stopped. A change has partition, sequence and index, which ascend within a partition; what happened:
 add, set, drained, deleted, expired or flushed (all keys of the partition); key, opid, delta, the value
 afterwards, and the time in Unix milliseconds. In a snapshot it is value, a counter as of the sequence, behind
-one snapshot for each partition, before which nothing counts.
+one snapshot for each partition, before which nothing counts. Of a region it is what that shows: a change taken
+from another one has that one's name, merged is one that no opid names, and takeback, with the negative delta,
+takes back what another region applied first.
 
   ndjson   an object per line. A key or opid that is not UTF-8 becomes "key_base64" or "opid_base64"
   csv      the first line names the columns, unless it goes on from a cursor
@@ -40,8 +42,8 @@ counters, and then the changes behind them; or a cursor. With
 --cursor-file the cursor is kept there, behind what was written, and an existing file wins over --from. The log is
 kept for the group, up to the server's setting follow-backlog; if this is not enough, the exit status is 1, and
 --from snapshot begins again. Any node of a cluster leads to all of its shards, and the cursor is of all. When
-a shard of a cluster is flushed, sql begins again with a snapshot. Regions cannot be followed yet. Set the
-password in the environment variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
+a shard of a cluster is flushed, sql begins again with a snapshot. Set the password in the environment
+variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
 
 const (
 	count = 10_000

@@ -21,6 +21,7 @@ type change struct {
 	partition, sequence, index, what string
 	key, opid, delta, value          *string
 	time                             string
+	region                           *string
 }
 
 // flushes reports whether all keys of the partition were deleted.
@@ -29,7 +30,7 @@ func (c change) flushes() bool { return c.what == "flushed" }
 // read reads a change of a reply to CFOLLOW.
 func read(r connect.Reply) (c change, err error) {
 	list, err := r.List()
-	if err == nil && len(list) != 9 {
+	if err == nil && len(list) != 10 {
 		err = errors.New("the server's reply has another form of changes")
 	}
 	if err != nil {
@@ -40,8 +41,11 @@ func read(r connect.Reply) (c change, err error) {
 			*to, err = list[i].Text()
 		}
 	}
-	for i, to := range []**string{&c.key, &c.opid, &c.delta, &c.value} {
-		switch text, failed := list[4+i].Text(); {
+	for i, to := range []**string{4: &c.key, 5: &c.opid, 6: &c.delta, 7: &c.value, 9: &c.region} {
+		if to == nil {
+			continue
+		}
+		switch text, failed := list[i].Text(); {
 		case failed == nil:
 			*to = &text
 		case !errors.Is(failed, connect.Nil):
@@ -95,9 +99,10 @@ func asNDJSON(out *bufio.Writer, _ bool) writer {
 				Delta      *json.Number `json:"delta,omitempty"`
 				Value      *json.Number `json:"value,omitempty"`
 				Time       json.Number  `json:"time"`
+				Region     *string      `json:"region,omitempty"`
 			}{Partition: json.Number(c.partition), Sequence: json.Number(c.sequence),
 				Index: json.Number(c.index), Change: c.what, Delta: (*json.Number)(c.delta),
-				Value: (*json.Number)(c.value), Time: json.Number(c.time)}
+				Value: (*json.Number)(c.value), Time: json.Number(c.time), Region: c.region}
 			line.Key, line.KeyBase64 = text(c.key)
 			line.Opid, line.OpidBase64 = text(c.opid)
 			if err := encoder.Encode(line); err != nil {
@@ -111,14 +116,15 @@ func asNDJSON(out *bufio.Writer, _ bool) writer {
 func asCSV(out *bufio.Writer, begins bool) writer {
 	w := csv.NewWriter(out) // whose buffer out is, so that it needs no Flush
 	if begins {
-		w.Write([]string{"partition", "sequence", "index", "change", "key", "opid", "delta", "value", "time"})
+		w.Write([]string{"partition", "sequence", "index", "change", "key", "opid", "delta", "value", "time",
+			"region"})
 	}
 	return func(_ string, changes []change) error {
 		for _, c := range changes {
-			line := []string{c.partition, c.sequence, c.index, c.what, "", "", "", "", c.time}
-			for i, s := range []*string{c.key, c.opid, c.delta, c.value} {
+			line := []string{c.partition, c.sequence, c.index, c.what, 8: c.time, 9: ""}
+			for i, s := range []*string{4: c.key, 5: c.opid, 6: c.delta, 7: c.value, 9: c.region} {
 				if s != nil {
-					line[4+i] = *s
+					line[i] = *s
 				}
 			}
 			if err := w.Write(line); err != nil {

@@ -1,0 +1,100 @@
+package store
+
+import "github.com/fbfkv/fbfkv/store/part"
+
+// What a region has taken from another one is in one section of its log (take.go): for each counter a merge,
+// which tells by how much that became more or less, then the operations of that region as they are
+// heard, then the cursor, which names the region. A follower is told
+//
+//	merged     what the merge did, but for the operations heard behind it: it names none
+//	add        each of these operations, with opid, delta and region
+//	takeback   what this region took back for one of them, with the negative delta
+//
+// so that the deltas add up to the counter, at each entry. Of operations that are heard without such a merge
+// nothing is told: the counter had them before, or a deletion has removed them.
+
+// takenSection is what is known of the section at hand.
+type takenSection struct {
+	looked   bool               // the rest is known
+	of       part.Region        // from which it was taken
+	name     string             // … by its name
+	named    map[namedOps]int64 // what these operations add, of keys whose merge is not told yet
+	values   map[string]int64   // what a key is as it was told, of those whose operations are named
+	regional regional           // of the entry at hand
+}
+
+// namedOps are the operations of a key that a region has applied.
+type namedOps struct {
+	key string
+	by  part.Region
+}
+
+// look reads the rest of the section: which region it is of, and what its operations add.
+func (r *following) look() {
+	t := &r.taken
+	t.looked, t.name = true, ""
+	t.named, t.values = make(map[namedOps]int64), make(map[string]int64)
+	rd, known := r.reader, false
+	rd.r = new(regional)
+	for e := (entry{}); rd.next(&e); {
+		switch e.kind {
+		case entryHeard, entryTakeBack:
+			by := e.r.heard.Origin
+			if t.named[namedOps{string(e.key), by}] += e.delta - e.clip; !known {
+				t.of, known = by, true
+			}
+		case entryCursor:
+			t.of, known = e.r.cursor.Region, true
+		}
+	}
+	if known {
+		t.name = r.regions.name(t.of)
+	}
+}
+
+// byRegion tells of the entry at hand, which only members of regions log, with what the section says of it.
+// It returns whether its change is to be told.
+func (r *following) byRegion(tells bool) bool {
+	e, f, t := &r.entry, &r.change, &r.taken
+	switch e.kind {
+	case entryHeard:
+		return r.names()
+	case entryMerge:
+		if !t.looked {
+			r.look()
+		}
+		f.Region = t.name
+		ops := namedOps{string(e.key), t.of}
+		named, are := t.named[ops]
+		if !are || e.r.merged != 0 || !e.r.parts.Alive() {
+			return tells
+		}
+		delete(t.named, ops)
+		f.Delta, f.Value = f.Delta-named, f.Value-named
+		t.values[ops.key] = f.Value
+		return f.Delta != 0
+	}
+	back := *f
+	if e.kind == entryTakeBack && r.names() { // the operation that counts
+		r.pass()
+		back.Value, back.Index = f.Value+back.Delta, 1
+		t.values[string(e.key)] = back.Value
+	}
+	*f = back
+	f.Region = r.regions.name(r.regions.Self)
+	return tells
+}
+
+// names makes the operation that the entry at hand has heard the change, if the merge of its key was told
+// without it.
+func (r *following) names() bool {
+	e, f, t := &r.entry, &r.change, &r.taken
+	value, is := t.values[string(e.key)]
+	if !t.looked || !is || e.r.heard.Origin != t.of {
+		return false
+	}
+	f.Kind, f.ID, f.Delta, f.Region = FollowedAdd, e.id, e.delta-e.clip, t.name
+	f.Value = value + f.Delta
+	t.values[string(e.key)] = f.Value
+	return true
+}
