@@ -251,7 +251,9 @@ func TestFollowRegions(t *testing.T) {
 	missing := []string{`"change":"add","key":"k1","opid":"0`, `"change":"takeback","key":"twin`, `"region":"eu"`,
 		`"change":"merged"`}
 	for lines := bufio.NewScanner(pipe); len(missing) > 0 && lines.Scan(); {
-		missing = slices.DeleteFunc(missing, func(part string) bool { return strings.Contains(lines.Text(), part) })
+		missing = slices.DeleteFunc(missing, func(part string) bool {
+			return strings.Contains(lines.Text(), part)
+		})
 	}
 	if len(missing) > 0 {
 		t.Errorf("no line has %q", missing)

@@ -423,7 +423,8 @@ func regionKinds() map[entryKind]kindRow {
 				"Its clock is this entry's sequence. If it took back several operations at once, these " +
 				"have the sequences before it, which entry 12 " +
 				"has passed",
-			fields: []entryField{fieldKey, fieldChange, fieldValue, fieldMerged, fieldParts}, fits: (*entry).mergeFits,
+			fields: []entryField{fieldKey, fieldChange, fieldValue, fieldMerged, fieldParts},
+			fits:   (*entry).mergeFits,
 			traits: ofRegions, key: keyCounter, redo: (*machine).redoMerge,
 			told: always, change: (*entry).changeParts, follow: (*entry).followTakeBack,
 		},

@@ -12,8 +12,8 @@ const (
 	FollowedAdd       FollowedKind = iota // Delta was added
 	FollowedSet                           // it got Value
 	FollowedValue                         // of a snapshot: it has Value
-	FollowedMerged                        // Delta is what other regions did, but for operations that are named
-	FollowedTakenBack                     // Delta is what was taken back, negated, as another region was first
+	FollowedMerged                        // others did Delta, beside the operations that are named
+	FollowedTakenBack                     // Delta, negated, was taken back: another region was first
 	FollowedDrained                       // it was read and deleted: Delta is its value, negated
 	FollowedDeleted
 	FollowedExpired
@@ -99,7 +99,7 @@ func (e *entry) followFlush(f *Followed) bool {
 	return true
 }
 
-// followMerge is about all that a merge did. What it names of that is in entries behind it (followregion.go).
+// followMerge is about all that a merge did. The operations in it are in entries behind it (followregion.go).
 func (e *entry) followMerge(f *Followed) bool {
 	f.Kind, f.Delta, f.Value = FollowedMerged, e.r.change, e.value
 	if e.r.merged == mergeEnds {

@@ -2,8 +2,8 @@ package store
 
 import "github.com/fbfkv/fbfkv/store/part"
 
-// What a region has taken from another one is in one section of its log (take.go): for each counter a merge,
-// which tells by how much that became more or less, then the operations of that region as they are
+// A region logs in one section all that it has taken from another one (take.go): for each counter a merge,
+// which tells by how much that has changed, then the operations of that region as they are
 // heard, then the cursor, which names the region. A follower is told
 //
 //	merged     what the merge did, but for the operations heard behind it: it names none
@@ -15,12 +15,16 @@ import "github.com/fbfkv/fbfkv/store/part"
 
 // takenSection is what is known of the section at hand.
 type takenSection struct {
-	looked   bool               // the rest is known
-	of       part.Region        // from which it was taken
-	name     string             // … by its name
-	named    map[namedOps]int64 // what these operations add, of keys whose merge is not told yet
-	values   map[string]int64   // what a key is as it was told, of those whose operations are named
-	regional regional           // of the entry at hand
+	looked bool // The rest is known.
+	// The section was taken from this region.
+	of   part.Region
+	name string
+	// The sums of operations whose merge was not told yet.
+	named map[namedOps]int64
+	// The keys whose operations are named, as they were told.
+	values map[string]int64
+
+	regional regional // of the entry at hand
 }
 
 // namedOps are the operations of a key that a region has applied.
@@ -53,7 +57,7 @@ func (r *following) look() {
 }
 
 // byRegion tells of the entry at hand, which only members of regions log, with what the section says of it.
-// It returns whether its change is to be told.
+// It reports whether it has a change.
 func (r *following) byRegion(tells bool) bool {
 	e, f, t := &r.entry, &r.change, &r.taken
 	switch e.kind {

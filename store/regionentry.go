@@ -20,7 +20,7 @@ type regional struct {
 	// of a take-back, or of a payment; of an operation heard from another region, Dot alone: the own
 	// one that was taken back before, or 0
 	back   takeBack
-	change int64           // by how much a merge, a take-back, a payment or an heir changed the counter's value
+	change int64           // of the counter's value, by a merge, a take-back, a payment or an heir
 	cursor RegionCursor    // of a cursor
 	spent  part.Settlement // of take-backs
 	owed   []part.Owed     // what is owed, ordered

@@ -418,8 +418,8 @@ func (w *testRegions) follow(r *testRegion, answer []byte) {
 	}
 }
 
-// acquainted reports whether all regions know the same members, none of which is lost, and no heir waits: else
-// nobody may acknowledge what makes room for what is owed.
+// acquainted reports whether all regions know the same members, none of which is lost, and no heir waits.
+// Else nobody may acknowledge a take-back, and an owed one has no room.
 func (w *testRegions) acquainted() bool {
 	first, _ := w.r[0].s.Regions()
 	return !slices.ContainsFunc(w.r, func(r *testRegion) bool {

@@ -15,9 +15,9 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// follower follows the counters of a cluster, or of a server that is a region, with one cursor, which it shows
-// to all machines as it likes, and sometimes goes back to an older one. Its changes must add up: none is
-// missing, none comes twice.
+// follower follows the counters of a cluster, or of a server that is a region, with one cursor, which it
+// shows to all machines as it likes, and sometimes goes back to an older one. Its changes must add up: none
+// is missing, none comes twice.
 type follower struct {
 	w        *World
 	machines []*Machine
@@ -26,7 +26,7 @@ type follower struct {
 	now      followed
 	earlier  followed
 	anew     int            // how often it had to begin with a snapshot
-	told     map[string]int // how many changes, by what they were
+	told     map[string]int // changes, by their names
 	ended    atomic.Bool
 	running  sync.WaitGroup
 }
@@ -83,8 +83,8 @@ func (f *follower) ask(m *Machine) {
 	case f.ended.Load() && err != nil: // the region was removed, or goes back in time
 		return
 	case errors.As(err, &refused) && strings.HasPrefix(string(refused), "LOST "):
-		// Another replica may have it, but in a shard none of whose replicas is old, none has. A server gives up
-		// what it keeps when its disk is nearly full.
+		// Another replica may have it, but in a shard none of whose replicas is old, none has. A server whose
+		// disk is nearly full keeps no log for followers.
 		if len(f.machines) == 1 || f.rng.IntN(20) == 0 {
 			f.w.Say("the follower begins anew: %v", refused)
 			f.anew++
