@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -348,11 +349,13 @@ func TestCutNeedsNoCommit(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	go func() { saved <- s.Snapshot() }()
-	for locked := false; !locked; time.Sleep(time.Millisecond) {
-		if locked = !s.snapshots.mu.TryLock(); !locked {
-			s.snapshots.mu.Unlock()
-		}
-	}
+	eventually(t, "the checkpoint waits for the commit", func() bool {
+		return slices.ContainsFunc(s.partitions, func(p *partition) bool {
+			p.committed.mu.Lock()
+			defer p.committed.mu.Unlock()
+			return p.committed.waiting > 0
+		})
+	})
 	made := make(chan error, 1)
 	go func() { made <- s.Cut() }()
 	eventually(t, "the cut is made", func() bool { return len(made) > 0 })
