@@ -113,7 +113,7 @@ func (w *manyTwins) ends(want int64) {
 		p.mu.Unlock()
 		if v, _ := get(r.s, "hot"); v != want || len(owed.byKey) > 0 ||
 			owed.count != [part.MaxRegions]int{} || r.s.RegionIDs().Unchecked != 0 {
-			w.t.Errorf("region %d shows %d, not %d; owed %v; %+v", r.n, v, want, owed, r.s.RegionIDs())
+			w.t.Errorf("region %d shows %d, not %d; owed %v; %+v", r.n, v, want, owed.count, r.s.RegionIDs())
 		}
 	}
 }
