@@ -165,16 +165,6 @@ var alterOptions = []option[tableSettings]{
 	setting("MIN", 1<<13, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Min }),
 	setting("MAX", 1<<14, boundOrNone, func(t *tableSettings) **store.Bound { return &t.Max }),
 	setting("TOP", 1<<16, topCount, func(t *tableSettings) **int { return &t.Top }),
-	{token: "BOUNDS", class: 1 << 12, value: func(_ *tableSettings, v []byte) error {
-		switch {
-		case is(v, "LOCAL"):
-			return nil
-		case is(v, "ESCROW"):
-			return refusal("ERR BOUNDS ESCROW is not supported: each region judges bounds by what it " +
-				"knows, and together they can exceed them")
-		}
-		return fmt.Errorf("%w: BOUNDS must be LOCAL", store.ErrOption)
-	}},
 	noOption("CAPACITY", "a table's filter grows by itself; a filter of a given size is FBF.RESERVE's"),
 	noOption("PAST", "a table's filter chooses its generations; a filter of given ones is FBF.RESERVE's"),
 	noOption("OVERLOAD", "at the memory cap, MODE APPROX refuses new operations and MODE EXACT accepts them"),
@@ -399,7 +389,6 @@ func tableOptionArgs(own ...Arg) []Arg {
 			word("MS")))),
 		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
-		opt(with("BOUNDS", oneOf("bounds", word("LOCAL")))),
 		opt(with("SCALE", intArg("decimals"))),
 		opt(with("MIN", oneOf("min", intArg("min"), word("NONE")))),
 		opt(with("MAX", oneOf("max", intArg("max"), word("NONE")))),

@@ -84,6 +84,7 @@ var storeErrors = []struct {
 
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 	{store.ErrBound, "BOUND "},
+	{store.ErrNoRights, "NORIGHTS "},
 	{store.ErrNoHold, "NOHOLD "},
 	{store.ErrLost, "LOST "},
 	{store.ErrEnded, "ENDED "},

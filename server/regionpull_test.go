@@ -245,14 +245,13 @@ func TestRegionReads(t *testing.T) {
 	}
 	c.expectReply("here")
 	c.expectReply(":5")
-	c.expect("+OK", "CTABLE", "CREATE", "local", "PREFIX", "l:", "REGIONS", "NONE", "BOUNDS", "LOCAL")
+	c.expect("+OK", "CTABLE", "CREATE", "local", "PREFIX", "l:", "REGIONS", "NONE")
 	if got := c.do("CTABLE", "INFO", "local"); !strings.Contains(got, "regions none") {
 		t.Errorf("CTABLE INFO: %s", got)
 	}
 	c.expect("-ERR keys under REGIONS NONE cannot come under REGIONS ALL: other regions lack what was "+
 		"counted before", "CTABLE", "DROP", "local")
-	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS ESCROW",
-		"BOUNDS GLOBAL"} {
+	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS LOCAL"} {
 		if got := c.do(append([]string{"CTABLE", "CREATE", "t", "PREFIX", "t:"},
 			strings.Fields(words)...)...); !strings.HasPrefix(got, "-ERR ") {
 			t.Errorf("%s: %s", words, got)

@@ -203,20 +203,3 @@ func TestTransfersKeepTheSum(t *testing.T) {
 		t.Errorf("the sum is %d, %d were refused of %d", sum, refused, len(ops))
 	}
 }
-
-// TestBoundsInRegions: a table of which other regions are told has no bounds.
-func TestBoundsInRegions(t *testing.T) {
-	s := testStore(t, func(o *Options) { o.Partitions = 1 })
-	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t:", Max: boundAt(1)}))
-	if err := s.SetRegions(regionSet(true)); !errors.Is(err, ErrTableBounds) {
-		t.Fatal(err)
-	}
-	must(t, s.AlterTable("t", TableChange{Regions: ptr(RegionsNone)}))
-	must(t, s.SetRegions(regionSet(true)))
-	if err := s.AlterTable("t", TableChange{Regions: ptr(RegionsAll)}); !errors.Is(err, ErrTableBounds) {
-		t.Fatal(err)
-	}
-	if err := s.AlterTable(DefaultTable, TableChange{Min: ptr(boundAt(0))}); !errors.Is(err, ErrTableBounds) {
-		t.Fatal(err)
-	}
-}

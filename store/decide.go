@@ -204,7 +204,10 @@ func (x *turn) checkIncr(r *ref, delta int64, own bounds) error {
 	if err != nil {
 		return err
 	}
-	return x.checkBounds(r, next, own)
+	if err = x.checkBounds(r, next, own); err != nil {
+		return err
+	}
+	return x.checkRights(r, delta)
 }
 
 // checkType refuses a key that holds an object.

@@ -140,6 +140,11 @@ func (op *Op) answer(b boundedResult) {
 
 // bounded computes what a bounded increment makes of a counter.
 func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
+	if op.Flags&HasExpire != 0 {
+		if err := r.refuseWhole(); err != nil {
+			return boundedResult{}, err
+		}
+	}
 	var value int64
 	if x.alive(r) {
 		if r.c.kind != TypeCounter {
@@ -168,6 +173,9 @@ func (x *turn) bounded(op *Op, r *ref) (boundedResult, error) {
 			return boundedResult{}, ErrOverflow
 		}
 	}
+	if err := x.checkRights(r, made); err != nil {
+		return boundedResult{}, err
+	}
 	return boundedResult{value: next, made: made, applied: true}, nil
 }
 
@@ -177,7 +185,11 @@ func (x *turn) strict(op *Op, r *ref, value int64) (boundedResult, error) {
 	if err != nil {
 		return boundedResult{}, err
 	}
-	err = x.checkBounds(r, next, op.ownBounds(0))
+	if err = x.checkBounds(r, next, op.ownBounds(0)); err == nil {
+		if err := x.checkRights(r, op.Delta); err != nil {
+			return boundedResult{}, err
+		}
+	}
 	return boundedResult{value: next, made: op.Delta, applied: err == nil, refusal: err}, nil
 }
 

@@ -1,5 +1,7 @@
 package store
 
+import "cmp"
+
 // The plain commands: they change counters without an opid and are applied
 // every time they are sent. Their outcomes are post-images too.
 
@@ -31,6 +33,9 @@ func (x *turn) set(op *Op) error {
 	}
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
+	}
+	if err := r.refuseWhole(); err != nil {
+		return err
 	}
 	if err := x.checkValue(r, op.Delta); err != nil {
 		return err
@@ -65,7 +70,7 @@ func (x *turn) mset(op *Op) error {
 		}
 	}
 	for i := range refs {
-		if err := x.checkValue(&refs[i], op.Deltas[i]); err != nil {
+		if err := cmp.Or(refs[i].refuseWhole(), x.checkValue(&refs[i], op.Deltas[i])); err != nil {
 			return err
 		}
 	}
@@ -95,6 +100,13 @@ func (x *turn) markReplaced(e *entry, r *ref) {
 // del deletes keys. Their opids stay remembered: a late retry must not
 // resurrect a counter.
 func (x *turn) del(op *Op) error {
+	for i := range x.of(op) {
+		if r := &x.of(op)[i]; x.alive(r) {
+			if err := r.refuseWhole(); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		alive := x.alive(r)
@@ -144,6 +156,9 @@ func (x *turn) getDel(op *Op) error {
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
 	}
+	if err := r.refuseWhole(); err != nil {
+		return err
+	}
 	op.Value = x.drained(r)
 	x.remove(r)
 	return nil
@@ -154,6 +169,11 @@ func (x *turn) getEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
+	}
+	if op.Flags&HasExpire != 0 {
+		if err := r.refuseWhole(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case op.Flags&HasExpire != 0 && op.ExpireAt <= x.wall:
@@ -171,6 +191,9 @@ func (x *turn) expireAt(op *Op) error {
 	r := &x.of(op)[0]
 	if !x.alive(r) || !op.expireAllowed(x.expiry(r)) {
 		return nil
+	}
+	if err := r.refuseWhole(); err != nil {
+		return err
 	}
 	op.Applied = true
 	if op.ExpireAt <= x.wall {

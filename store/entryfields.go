@@ -166,6 +166,10 @@ var (
 		func(e *entry, dst []byte) []byte { return e.r.spent.AppendTo(dst) },
 		func(e *entry, r *sectionReader) { e.r.spent = part.ReadSettlement(&r.Reader) }}
 
+	fieldRights = entryField{"a change of rights (RightsChange, store/part/rights.go)",
+		func(e *entry, dst []byte) []byte { return e.r.rights.AppendTo(dst) },
+		func(e *entry, r *sectionReader) { e.r.rights = part.ReadRightsChange(&r.Reader) }}
+
 	fieldOwed = entryField{"what, 1 byte, number u, for each: owed",
 		func(e *entry, dst []byte) []byte { return appendOwed(append(dst, e.r.what), e.r.owed) },
 		func(e *entry, r *sectionReader) { e.r.what, e.r.owed = r.Byte(), r.owedOps() }}

@@ -48,7 +48,8 @@ const (
 	entryHoldEnd   entryKind = 32
 	entryDrain     entryKind = 33
 	entryThrottle  entryKind = 34
-	entryEnd       entryKind = 35 // the lowest number that is free
+	entryRights    entryKind = 35
+	entryEnd       entryKind = 36 // the lowest number that is free
 )
 
 // kindRow is all that the store knows of a kind of entries. Encoding, decoding, redo, and what a
@@ -405,6 +406,13 @@ func regionKinds() map[entryKind]kindRow {
 			fields:  []entryField{fieldKey, fieldSpent},
 			traits:  ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
 			told: always, change: (*entry).changeSpent,
+		},
+		entryRights: {
+			name: "rights", meaning: "rights of this region to change a counter with bounds: they begin, count, are " +
+				"given, or it asks for some",
+			fields: []entryField{fieldKey, fieldRights},
+			traits: ofRegions, key: keyCounter, parts: (*entry).hasParts, redo: (*machine).redoOwnParts,
+			told: always, change: (*entry).changeRights,
 		},
 		entryLevelled: {
 			name: "levelled", meaning: "the source has all that is known of the region, which was " +

@@ -71,9 +71,19 @@ var (
 
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
-	ErrTableBounds = errors.New("MIN and MAX are not supported in a table that regions share: each region " +
-		"would judge them by what it knows. Use REGIONS NONE")
-	ErrTableScale = errors.New("SCALE is not supported in a region: others might count integers under its " +
+	// ErrTableBounds: regions hold rights to change the counters, which nobody takes from them.
+	ErrTableBounds = errors.New("regions hold rights to change the counters by the bounds that they have: MIN and " +
+		"MAX can only be widened")
+	// ErrBoundedKeys: its counters and the parts of others might together be beyond the bounds.
+	ErrBoundedKeys = errors.New("a directory with keys cannot join other regions while a table that they share has " +
+		"MIN or MAX: join with an empty one, or use REGIONS NONE")
+	// ErrNoRights: see RightsError.
+	ErrNoRights = errors.New("other regions have the rights that the change needs")
+	// ErrEscrow and ErrEscrowExpiry: regions hold rights to change the counter.
+	ErrEscrow = errors.New("a counter with MIN or MAX that regions share cannot be set or deleted, nor expire: " +
+		"each region holds rights to change it. Count up or down instead")
+	ErrEscrowExpiry = errors.New("a counter with MIN or MAX that regions share cannot expire: use PERSIST")
+	ErrTableScale   = errors.New("SCALE is not supported in a region: others might count integers under its " +
 		"prefix. Count the smallest unit, such as cents, as an integer")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
 	ErrTableRegions = errors.New("keys under REGIONS NONE cannot come under REGIONS ALL: other regions " +

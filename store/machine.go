@@ -92,13 +92,14 @@ type views struct {
 	fragments   fragments // of a change that is not finished (fragments.go)
 	// what it deletes is still on disk, and nothing newer is that memory lacks
 	flushDue bool
-	adopted  uint64   // the sequence with which it went on in this shard; 0: it began here
-	gone     bool     // another shard has it: it is empty, and nobody is answered
-	handed   uint64   // it is being handed over, under this number; 0: it is not
-	number   uint64   // the highest under which it was ever held here; 0: it was not
-	regions  *regions // nil: it is no member of regions
-	end      logEnd   // of its last section, if a member logged it since the store was opened
-	ended    ended    // keys of which something can be dropped (regiondrop.go)
+	adopted  uint64           // the sequence with which it went on in this shard; 0: it began here
+	gone     bool             // another shard has it: it is empty, and nobody is answered
+	handed   uint64           // it is being handed over, under this number; 0: it is not
+	number   uint64           // the highest under which it was ever held here; 0: it was not
+	regions  *regions         // nil: it is no member of regions
+	end      logEnd           // of its last section, if a member logged it since the store was opened
+	ended    ended            // keys of which something can be dropped (regiondrop.go)
+	asked    map[string]int64 // when rights of a key were asked for, wall ms (escrow.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }

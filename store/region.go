@@ -249,7 +249,7 @@ func (g *regions) source(r part.Region, slot uint16) RegionSource {
 // all.
 func (r *ref) checkCaughtUp() error {
 	g := r.p.regions
-	if g == nil || g.caughtUp || !r.t.def.Told() {
+	if g == nil || g.caughtUp || !r.p.catalog.find(r.key).Told() {
 		return nil
 	}
 	all, joined := true, g.member(g.Self).Joined
@@ -538,6 +538,9 @@ func (p *machine) checkTold(next *catalog) error {
 	if err := next.checkRegional(); err != nil || p.regions.alone() {
 		return err
 	}
+	if err := p.checkNarrowed(next); err != nil {
+		return err
+	}
 	for _, c := range []*catalog{p.catalog, next} {
 		for _, t := range c.live() {
 			prefix := []byte(t.Prefix)
@@ -545,6 +548,32 @@ func (p *machine) checkTold(next *catalog) error {
 				return ErrTableRegions
 			}
 		}
+	}
+	return nil
+}
+
+// checkNarrowed refuses bounds of a table that leave less room than those that it has.
+func (p *machine) checkNarrowed(next *catalog) error {
+	for _, t := range next.live() {
+		was := p.catalog.byID(t.ID)
+		if was == nil || !t.Told() {
+			continue
+		}
+		if t.Min.Set && (!was.Min.Set || t.Min.N > was.Min.N) ||
+			t.Max.Set && (!was.Max.Set || t.Max.N < was.Max.N) {
+			return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
+		}
+	}
+	return nil
+}
+
+// checkJoins refuses that counters with bounds, which this region has alone until now, meet those of others.
+func (p *machine) checkJoins(set *RegionSet) error {
+	bounded := slices.ContainsFunc(p.catalog.live(), func(t *tableDef) bool {
+		return t.Told() && t.hasBounds()
+	})
+	if bounded && set.hasOthers() && p.size > 0 {
+		return ErrBoundedKeys
 	}
 	return nil
 }
@@ -562,9 +591,6 @@ func (p *machine) checkHeld(next *catalog, region bool) error {
 // checkRegional refuses tables that no region may have.
 func (c *catalog) checkRegional() error {
 	for _, t := range c.live() {
-		if t.Told() && t.hasBounds() {
-			return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
-		}
 		if t.Scale > 0 {
 			return fmt.Errorf("%w (table %q)", ErrTableScale, t.Name)
 		}

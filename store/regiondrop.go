@@ -86,7 +86,9 @@ func (w *row) hasEnded() bool {
 	if w.kind == TypeNone {
 		return !w.aside
 	}
-	return slices.ContainsFunc(w.parts, func(q part.Part) bool { return len(q.Undo) > 0 })
+	return slices.ContainsFunc(w.parts, func(q part.Part) bool {
+		return len(q.Undo) > 0 || w.parts.Waiting(q.Region)
+	})
 }
 
 // dropEnded drops what can go of some keys of a partition.

@@ -106,6 +106,12 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 	if len(parts) == 0 || r.c.kind.isObject() {
 		return stays
 	}
+	x.settleRights(r)
+	parts = r.c.parts()
+	stays = stays || parts.Waiting(g.Self)
+	if r.c.kind == TypeNone && r.keepsRights() {
+		return stays
+	}
 	self, acked := g.Self, g.acked(r.slot)
 	if r.c.kind == TypeNone {
 		if parts.Unclosed(self) {

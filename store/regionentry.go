@@ -23,8 +23,9 @@ type regional struct {
 	change int64           // of the counter's value, by a merge, a take-back, a payment or an heir
 	cursor RegionCursor    // of a cursor
 	spent  part.Settlement // of take-backs
-	owed   []part.Owed     // what is owed, ordered
-	what   byte            // … and what becomes of it: owedNew, owedTold or owedSettled
+	rights part.RightsChange
+	owed   []part.Owed // what is owed, ordered
+	what   byte        // … and what becomes of it: owedNew, owedTold or owedSettled
 
 	levelled levelled
 }

@@ -23,6 +23,7 @@ func someRegional() *regional {
 			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
 		change: -7,
 		spent:  part.Settlement{Clocks: []uint64{5, 7}},
+		rights: part.RightsChange{Begins: true, Value: -4, To: 3, Gives: [part.Sides]int64{5, 6}},
 		owed:   []part.Owed{owedOp(2, 5, -1), owedOp(2, 7, 1), owedOp(3, 1, 1)},
 	}
 }

@@ -20,7 +20,8 @@ const (
 	ChangeTakeBack ChangeKind = 5
 	ChangeSpent    ChangeKind = 6 // take-backs are forgotten, as Spent says
 	// of a state, or of an heir: all Parts of the key, as the region knows them
-	ChangeParts ChangeKind = 7
+	ChangeParts  ChangeKind = 7
+	ChangeRights ChangeKind = 8 // of the bounds, as Rights says
 )
 
 // Change is what a region did to a counter, as its log or its state tells it.
@@ -36,6 +37,7 @@ type Change struct {
 	Bases  []part.RegionBase
 	Parts  part.Parts
 	Spent  part.Settlement
+	Rights part.RightsChange
 }
 
 // apply makes the change to parts, unless they contain it already. It takes nothing over of the
@@ -56,6 +58,8 @@ func (ch *Change) apply(p *part.Parts) {
 			Winner: ch.Winner})
 	case ChangeSpent:
 		p.Settle(ch.Region, ch.Seq, ch.Spent)
+	case ChangeRights:
+		p.ChangeRights(ch.Region, ch.Seq, ch.Rights)
 	case ChangeParts:
 		p.Merge(ch.Parts)
 	}
@@ -169,6 +173,9 @@ func (c *counter) asParts(self part.Region) (p part.Parts) {
 func partsBytes(p part.Parts) (n int64) {
 	for i := range p {
 		n += sizeClassOf(unsafe.Sizeof(p[i])) + int64(cap(p[i].Undo))*int64(unsafe.Sizeof(part.Undo{}))
+		if w := p[i].Rights; w != nil {
+			n += int64(unsafe.Sizeof(*w)) + int64(cap(w.Given))*int64(unsafe.Sizeof(part.Grant{}))
+		}
 	}
 	return n
 }
@@ -203,7 +210,13 @@ func (p *machine) redoParts(c *counter, e *entry, seq uint64) {
 	if ch, ok := e.change(p.self(), seq); ok {
 		ch.apply(&parts)
 	}
+	if p.regions.alone() {
+		parts.DropRights() // they begin anew when there are others
+	}
 	c.setParts(parts)
+	if parts.Waiting(p.self()) {
+		p.endedKey(c)
+	}
 }
 
 // redoMerge gives a key the parts that a merge left, and what follows from them.
@@ -253,7 +266,8 @@ func (p *machine) showParts(c *counter, seq uint64, value int64) {
 	}
 	p.setExpire(c, at)
 	p.hot.changed(c)
-	if c.kind == TypeNone || p.regions != nil && (ownUndo(parts, p.self()) || p.orphaned(parts)) {
+	if c.kind == TypeNone || p.regions != nil && (ownUndo(parts, p.self()) || parts.Waiting(p.self()) ||
+		p.orphaned(parts)) {
 		p.endedKey(c)
 	}
 }
@@ -279,7 +293,7 @@ func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 	}
 	if c := p.replaced(e, seq); c != nil {
 		value := e.value
-		if p.redoParts(c, e, seq); e.kind == entrySpent {
+		if p.redoParts(c, e, seq); e.kind == entrySpent || e.kind == entryRights {
 			value = shown(c.parts())
 		}
 		p.showParts(c, seq, value)

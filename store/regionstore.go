@@ -88,7 +88,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 		case g != nil:
 			err = set.follows(&g.RegionSet)
 		case p.catalog != nil:
-			err = cmp.Or(p.catalog.checkRegional(), p.checkHeld(p.catalog, true))
+			err = cmp.Or(p.catalog.checkRegional(), p.checkHeld(p.catalog, true), p.checkJoins(&set))
 		}
 		if err != nil {
 			break

@@ -80,8 +80,13 @@ func (x *turn) regionMerge(op *Op) error {
 	}
 	x.log(r.p, e)
 	x.settle(r, settled)
-	if r.c.parts().Unclosed(r.p.self()) {
+	if r.c.parts().Unclosed(r.p.self()) && !r.keepsRights() {
 		x.closePart(r)
+	}
+	for i := range changes {
+		if ch := &changes[i]; ch.Kind == ChangeRights && ch.Rights.Asks != [part.Sides]int64{} {
+			x.giveRights(r, ch.Region, ch.Rights.Asks)
+		}
 	}
 	op.Applied = true
 	return nil

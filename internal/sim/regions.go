@@ -375,6 +375,9 @@ func (s *regionsWorld) client(number int) {
 		case 2:
 			c.loosely(id)
 			continue
+		case 4:
+			c.within(id)
+			continue
 		case 3:
 			key = fmt.Sprint(expiringKey, ":", number, "-", i/10)
 		}

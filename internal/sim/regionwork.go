@@ -23,6 +23,12 @@ const (
 	// same in the end.
 	looseKey = "loose"
 
+	// boundedKey: no region ever shows a value of the counter beyond the bounds of its table, whatever
+	// clients do, and all show the same in the end.
+	boundedKey = "bounded"
+	minBounded = -5
+	maxBounded = 40
+
 	looseCounters = 6
 	briefWindow   = 15 * time.Second
 	// briefly is for how long an operation on such a counter is sent again.
@@ -105,9 +111,29 @@ func (c *regionClient) loosely(id string) {
 	}
 }
 
+// within changes a counter that has bounds, in one region or in several, and fails the world if an answer is
+// beyond the bounds.
+func (c *regionClient) within(id string) {
+	key := fmt.Sprint(boundedKey, ":", c.rng.IntN(looseCounters))
+	n := strconv.Itoa(c.rng.IntN(16) - 5)
+	all := [][]string{{"CINCRBY", key, id, n}, {"CINCRBY", key, id, n}, {"INCRBY", key, n}, {"GET", key}}
+	words := all[c.rng.IntN(len(all))]
+	for range 1 + c.rng.IntN(3) {
+		at := c.pick()
+		reply, ok, _ := c.do(at, key, time.Second, words...)
+		if text, is := reply.(string); is {
+			reply, _ = strconv.ParseInt(text, 10, 64)
+		}
+		if v, is := reply.(int64); ok && is && (v < minBounded || v > maxBounded) {
+			c.w.Fail("%s answers %q with %d, beyond %d to %d", at, words, v, minBounded, maxBounded)
+		}
+	}
+}
+
 // looseFacts returns what all regions must show alike, whatever that is.
 func (s *regionsWorld) looseFacts() (all []Fact) {
 	for i := range looseCounters {
+		all = append(all, Fact{Query: []string{"CGET", fmt.Sprint(boundedKey, ":", i)}})
 		key := fmt.Sprint(looseKey, ":", i)
 		all = append(all, Fact{Query: []string{"CGET", key}}, Fact{Query: []string{"PEXPIRETIME", key}})
 	}

@@ -27,6 +27,7 @@ var prepare = [][]string{
 		"0.000000001"},
 	{"CTABLE", "CREATE", shortTable, "PREFIX", shortTable + ":", "WINDOW", "1m"},
 	{"CTABLE", "CREATE", briefKey, "PREFIX", briefKey + ":", "WINDOW", briefWindow.String()},
+	{"CTABLE", "CREATE", boundedKey, "PREFIX", boundedKey + ":", "MIN", "-5", "MAX", "40", "WINDOW", "1d"},
 	{"CTABLE", "CREATE", roughTable, "PREFIX", roughTable + ":", "MODE", "APPROX", "WINDOW", "1m", "ERROR",
 		"0.000000001"},
 }

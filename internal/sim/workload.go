@@ -170,7 +170,7 @@ func (l *Workload) settled(words []string, reply any, from string) bool {
 	}
 	code, _, _ := strings.Cut(string(refused), " ")
 	switch code {
-	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", l.Refusal:
+	case "MOVED", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MISCONF", "EXECABORT", "NORIGHTS", "BOUND", l.Refusal:
 		return false
 	case "UNKNOWN": // it has no opid
 		if slices.Contains([]string{"BF.MADD", "BF.RESERVE", "CMS.INITBYDIM", "CMS.MERGE", "DEL", "PEXPIRE",

@@ -20,6 +20,9 @@ import (
 //	high    if bit 5: high of the part v, of the base v
 //	settled if bit 6: up to u, yielded u, base u, sum v, its high v, number of covers u8, and for
 //	        each, by region: region u8, dot u, made v, its high v
+//	rights  if bit 7: begins u8, number of grants u8, net of each side: sum v, its high v; for each grant,
+//	        by region: region u8, of each side: sum v, its high v; for each side two that wait: clock u,
+//	        sum v, its high v
 //
 // There is one encoding of each value, and no other is accepted.
 const (
@@ -30,7 +33,8 @@ const (
 	keepsUndo // of a delta alone
 	hasHigh
 	hasSettled
-	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh | hasSettled
+	hasRights
+	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh | hasSettled | hasRights
 )
 
 // ErrBad means that bytes are no encoding of parts.
@@ -90,6 +94,10 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 	if q.Settled != nil {
 		b[at] |= hasSettled
 		b = q.Settled.appendTo(b)
+	}
+	if q.Rights != nil {
+		b[at] |= hasRights
+		b = q.Rights.appendTo(b)
 	}
 	return b
 }
@@ -210,7 +218,10 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		s := readSettled(r, q.Clock)
 		q.Settled = &s
 	}
-	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{} || q.Settled != nil)
+	if fields&hasRights != 0 {
+		q.Rights = readRights(r, q.Clock)
+	}
+	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{} || q.Settled != nil || q.Rights != nil)
 	if nothing || q.Base.Clock == 0 && q.Base != (Base{}) {
 		r.Fail()
 	}

@@ -17,6 +17,10 @@ var sample = Parts{
 		Undo: []Undo{{Dot: 1, Clock: 2, Delta: 7},
 			{Dot: 200, Clock: 300, Delta: -7, Winner: Applied{3, 9, 5}}},
 		Base: Base{Clock: 2, Cum: 3}},
+	{Region: 4, Clock: 9, Live: 9, Cum: 2, Rights: &Rights{Begins: true,
+		Net:   [Sides]sum{whole(1, 0), whole(-2, 1)},
+		Given: []Grant{{2, [Sides]sum{whole(3, 0), {}}}},
+		Waits: [Sides][2]Waiting{{{whole(4, 0), 7}, {whole(5, 0), 9}}, {}}}},
 	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1, High: 1 << 56, Base: Base{Clock: 1, High: -1}},
 }
 
@@ -24,8 +28,9 @@ var sample = Parts{
 func TestCode(t *testing.T) {
 	t.Parallel()
 	b := sample.AppendTo(nil)
-	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
-		"0202010e00000daa02640d03091802060f28ffffffffffffffffff01ffffffffffffffffff0102010080808080808080800201"
+	const want = "0400080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
+		"0202010e00000daa02640d030918020604800900040101020003020206000000070800090a" +
+		"000000000000000f28ffffffffffffffffff01ffffffffffffffffff0102010080808080808080800201"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("the bytes are\n%s, were\n%s", got, want)
 	}
@@ -43,6 +48,13 @@ func TestCode(t *testing.T) {
 	if p, err := Decode([]byte{0}); err != nil || p != nil {
 		t.Errorf("none: %v, %v", p, err)
 	}
+}
+
+// waitFor returns rights that wait for two clocks.
+func waitFor(first, rest uint64) *Rights {
+	w := new(Rights)
+	w.Waits[Upper] = [2]Waiting{{Clock: first}, {Clock: rest}}
+	return w
 }
 
 // TestCodeRefuses what no changes lead to.
@@ -76,7 +88,13 @@ func TestCodeRefuses(t *testing.T) {
 		"a cover of nothing":        {{Region: 1, Clock: 3, Settled: &Settled{Covers: []Cover{{Region: 2}}}}},
 		"two covers of one region": {{Region: 1, Clock: 3,
 			Settled: &Settled{Covers: []Cover{{Region: 2, Dot: 1}, {Region: 2, Dot: 2}}}}},
-		"too many parts": make(Parts, MaxRegions+1),
+		"rights of nothing":            {{Region: 1, Base: Base{Clock: 1}, Rights: new(Rights)}},
+		"rights given to no region":    {{Region: 1, Clock: 3, Rights: &Rights{Given: []Grant{{To: MaxRegions}}}}},
+		"two grants to one region":     {{Region: 1, Clock: 3, Rights: &Rights{Given: []Grant{{To: 2}, {To: 2}}}}},
+		"a right that waits for later": {{Region: 1, Clock: 3, Rights: waitFor(4, 0)}},
+		"a right that waits, alone":    {{Region: 1, Clock: 3, Rights: waitFor(0, 2)}},
+		"rights in the wrong order":    {{Region: 1, Clock: 3, Rights: waitFor(2, 2)}},
+		"too many parts":               make(Parts, MaxRegions+1),
 	} {
 		if got, err := Decode(p.AppendTo(nil)); err == nil {
 			t.Errorf("%s: %+v", name, got)
@@ -202,6 +220,10 @@ func FuzzDecode(f *testing.F) {
 			func(p *Parts) { p.SetExpiry(r, seq, min(uint64(v), MaxHLC), v) }, // a note has no later one
 			func(p *Parts) { p.TakeBack(seq, Owed{Applied{r, uint64(v), v}, Applied{1, seq, v}}) },
 			func(p *Parts) { p.Settle(r, seq, Settlement{Clocks: []uint64{2}, Settled: Settled{Base: seq}}) },
+			func(p *Parts) {
+				p.ChangeRights(r, seq, RightsChange{Begins: v < 9, Value: v, To: r / 2,
+					Gives: [Sides]int64{v & 7, 1}, Settles: [Sides]bool{v&1 == 0, v&2 == 0}})
+			},
 			func(p *Parts) { p.Merge(sample) },
 		} {
 			q := p.Clone()
@@ -249,6 +271,8 @@ func TestAgreed(t *testing.T) {
 		func(q *Part) { q.Undo = nil },
 		func(q *Part) { q.Settled = new(Settled) },
 		func(q *Part) { q.Settled = &Settled{Covers: []Cover{{1, 2, sum{lo: 3}}}} },
+		func(q *Part) { q.Rights = new(Rights) },
+		func(q *Part) { q.Rights = &Rights{Begins: true} },
 		func(q *Part) { q.Base.Clock++ },
 		func(q *Part) { q.Base.Cum++ },
 	} {

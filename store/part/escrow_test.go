@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The model of escrow, by which the bounds of a table will hold over all regions. Nothing in the product
-// does this yet: tables with MIN or MAX are refused in regions.
+// The model of escrow, by which the bounds of a table hold over all regions. The product does a part of this:
+// it refuses a SET or a deletion of such a counter, so it needs no lives of rights, nor the right to replace.
 //
 // A region spends rights. What lowers a counter spends rights towards MIN, what raises it rights towards
 // MAX; a SET and a deletion need all rights of both sides, and the one right to replace. A change makes

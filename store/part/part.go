@@ -38,7 +38,8 @@ type Part struct {
 	Undo   []Undo // by Clock; only appended to in place, so copies may share it (Clone)
 	// Settled is what is kept of take-backs that were forgotten; nil: nothing. It is never changed in place.
 	Settled *Settled
-	Base    Base // what deletions removed; joined by itself, not with the rest
+	Rights  *Rights // nil: the region does not account for bounds. Never changed in place.
+	Base    Base    // what deletions removed; joined by itself, not with the rest
 }
 
 // Base is what deletions have removed of a part: everything up to Clock, at which the sum
@@ -183,6 +184,7 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 	}
 	q.Clock, q.Live = seq, seq
 	q.setSum(q.sum().add(made))
+	q.account(made)
 	if under.HLC != 0 {
 		under.Clock = seq
 		q.Expire = under
@@ -314,6 +316,7 @@ func (p *Parts) TakeBack(seq uint64, o Owed) {
 	}
 	q.Clock = seq
 	q.setSum(q.sum().sub(o.Made))
+	q.accountBack(o.Dot, o.Made)
 	q.Undo = append(q.Undo, Undo{Dot: o.Dot, Clock: seq, Delta: o.Made, Winner: o.Winner})
 }
 

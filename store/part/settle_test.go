@@ -186,6 +186,11 @@ func junk(rng *rand.Rand, r Region) Part {
 			q.Settled.Covers = append(q.Settled.Covers, Cover{c, clock(), whole(v(), v())})
 		}
 	}
+	if rng.IntN(2) == 0 {
+		q.Rights = &Rights{Begins: rng.IntN(2) == 0, Net: [Sides]sum{whole(v(), v()), whole(v(), v())},
+			Given: []Grant{{Region(rng.IntN(3)), [Sides]sum{whole(v(), v()), {}}}}}
+		q.Rights.Waits[rng.IntN(2)][0] = Waiting{whole(v(), v()), q.Clock}
+	}
 	return q
 }
 

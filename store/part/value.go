@@ -257,7 +257,7 @@ func (p Parts) Unclosed(r Region) bool {
 // that base. If another region's deletion was the last one, what it removed is still there, and would stay in
 // the copies of regions that have not forgotten it: take-backs (even if they leave a sum of 0), and times.
 func (q *Part) closed() bool {
-	return q.Live == 0 && q.Expire.Clock == 0 && len(q.Undo) == 0 && q.Settled == nil &&
+	return q.Live == 0 && q.Expire.Clock == 0 && len(q.Undo) == 0 && q.Settled == nil && q.Rights == nil &&
 		q.Base.Clock >= q.Clock && q.Base.sum() == sum{}
 }
 
