@@ -34,7 +34,7 @@ func (x *turn) set(op *Op) error {
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
 	}
-	if err := r.refuseWhole(); err != nil {
+	if err := r.refuseSet(); err != nil {
 		return err
 	}
 	if err := x.checkValue(r, op.Delta); err != nil {
@@ -70,7 +70,7 @@ func (x *turn) mset(op *Op) error {
 		}
 	}
 	for i := range refs {
-		if err := cmp.Or(refs[i].refuseWhole(), x.checkValue(&refs[i], op.Deltas[i])); err != nil {
+		if err := cmp.Or(refs[i].refuseSet(), x.checkValue(&refs[i], op.Deltas[i])); err != nil {
 			return err
 		}
 	}

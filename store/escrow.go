@@ -61,9 +61,18 @@ func (r *ref) keepsRights() bool {
 	return (begun || open) && r.p.escrowed(r.key) != nil
 }
 
-// refuseWhole refuses what would need all rights of a counter: to set it, to delete it, or to let it expire.
+// refuseWhole refuses what would need all rights of a counter: to delete it, or to let it expire. The end of
+// an object is its own.
 func (r *ref) refuseWhole() error {
-	if r.c.kind.isObject() || r.p.escrowed(r.key) == nil {
+	if r.c.kind.isObject() {
+		return nil
+	}
+	return r.refuseSet()
+}
+
+// refuseSet refuses what would need all rights of a counter, also of one that an object hides: to set it.
+func (r *ref) refuseSet() error {
+	if r.p.escrowed(r.key) == nil {
 		return nil
 	}
 	return ErrEscrow
@@ -80,7 +89,7 @@ func (x *turn) checkRights(r *ref, delta int64) error {
 	if err := x.openRights(r); err != nil || !bound.Set {
 		return err
 	}
-	has := x.rightsOf(r, d)[s]
+	has := r.p.rightsOf(r.key, r.c, d.bounds())[s]
 	if has.Covers(need) {
 		return nil
 	}
@@ -90,9 +99,20 @@ func (x *turn) checkRights(r *ref, delta int64) error {
 		Elsewhere: max(0, left.Less(has).Int64()), Scale: d.Scale}
 }
 
-// rightsOf returns the rights that this region has of a counter.
-func (x *turn) rightsOf(r *ref, d *tableDef) [part.Sides]part.Amount {
-	return r.c.asParts(r.p.self()).RightsOf(r.p.self(), r.p.inherited, [part.Sides]int64{d.Min.N, d.Max.N})
+// bounds are MIN and MAX, 0 for none.
+func (d *tableDef) bounds() [part.Sides]int64 { return [part.Sides]int64{d.Min.N, d.Max.N} }
+
+// rightsOf returns the rights that this region has of a counter: without those that a removed region's
+// operations made which are still to be taken back.
+func (p *machine) rightsOf(key []byte, c *counter, bounds [part.Sides]int64) [part.Sides]part.Amount {
+	has := c.asParts(p.self()).RightsOf(p.self(), p.inherited, bounds)
+	for _, o := range p.regions.owed.byKey[string(key)] {
+		if p.inherited(o.Region) {
+			s, n := part.Spends(-o.Made)
+			has[s] = has[s].Less(n)
+		}
+	}
+	return has
 }
 
 // openRights lets the rights of a counter begin here, if they have not anywhere and this is the region for
@@ -158,7 +178,7 @@ func (x *turn) giveRights(r *ref, to part.Region, asks [part.Sides]int64) {
 	if d == nil || r.c.kind.isObject() || !r.p.regions.living(to) || x.openRights(r) != nil {
 		return
 	}
-	has := x.rightsOf(r, d)
+	has := r.p.rightsOf(r.key, r.c, d.bounds())
 	ch := part.RightsChange{To: to}
 	for s, bound := range []Bound{d.Min, d.Max} {
 		if n := has[s].Int64(); asks[s] > 0 && bound.Set && n > 0 {
@@ -170,9 +190,13 @@ func (x *turn) giveRights(r *ref, to part.Region, asks [part.Sides]int64) {
 	}
 }
 
-// settleRights lets rights count that all regions have acknowledged.
+// settleRights lets rights count that all regions have acknowledged, unless an operation which made some may
+// still have to be taken back.
 func (x *turn) settleRights(r *ref) {
 	g := r.p.regions
+	if len(g.owed.of(r.key, g.Self)) > 0 {
+		return
+	}
 	sides, some := r.c.parts().Settles(g.Self, g.acked(r.slot), g.ids)
 	if !some || r.p.levelsAny() { // a removed region may have applied the same operation
 		return

@@ -114,7 +114,7 @@ func (w *escrowWorld) rightsOf(r *testRegion, key string) (has [part.Sides]int64
 	p.lock()
 	defer p.mu.Unlock()
 	if c := p.hot.peek(key); c != nil {
-		for s, n := range c.parts().RightsOf(p.self(), p.inherited, [part.Sides]int64{w.min, w.max}) {
+		for s, n := range p.rightsOf([]byte(key), c, [part.Sides]int64{w.min, w.max}) {
 			has[s] = n.Int64()
 		}
 	}

@@ -552,16 +552,19 @@ func (p *machine) checkTold(next *catalog) error {
 	return nil
 }
 
-// checkNarrowed refuses bounds of a table that leave less room than those that it has.
+// checkNarrowed refuses bounds of a table that leave less room than the ones before, also if its keys were in
+// another table with bounds.
 func (p *machine) checkNarrowed(next *catalog) error {
-	for _, t := range next.live() {
-		was := p.catalog.byID(t.ID)
-		if was == nil || !t.Told() {
-			continue
-		}
-		if t.Min.Set && (!was.Min.Set || t.Min.N > was.Min.N) ||
-			t.Max.Set && (!was.Max.Set || t.Max.N < was.Max.N) {
-			return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
+	for _, c := range []*catalog{p.catalog, next} {
+		for _, d := range c.live() {
+			was, t := p.catalog.find([]byte(d.Prefix)), next.find([]byte(d.Prefix))
+			if !was.Told() || !t.Told() || was.ID != t.ID && !was.hasBounds() {
+				continue
+			}
+			if t.Min.Set && (!was.Min.Set || t.Min.N > was.Min.N) ||
+				t.Max.Set && (!was.Max.Set || t.Max.N < was.Max.N) {
+				return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
+			}
 		}
 	}
 	return nil
