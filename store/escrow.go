@@ -198,8 +198,8 @@ func (x *turn) settleRights(r *ref) {
 		return
 	}
 	sides, some := r.c.parts().Settles(g.Self, g.acked(r.slot), g.ids)
-	if !some || r.p.levelsAny() || len(g.owed.of(r.key, g.Self)) > 0 {
-		return // a removed region may have applied the same operation; or it is owed, and so are its rights
+	if !some || r.p.levelsAny() { // a removed region may have applied the same operation
+		return
 	}
 	if x.logRights(r, part.RightsChange{Settles: sides}) != nil {
 		g.news++ // the cycle comes back, though no other region says anything new

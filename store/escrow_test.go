@@ -339,32 +339,3 @@ func TestWaitingRow(t *testing.T) {
 		t.Errorf("it has rights of %d", has)
 	}
 }
-
-// TestOwedRights: while a region owes a take-back, the rights that the operation made do not count.
-func TestOwedRights(t *testing.T) {
-	t.Parallel()
-	w := newEscrowWorld(t, 1, 1, 1) // with room for one take-back
-	w.drainLogs()
-	b := w.r[1]
-	b.clock.step(20 * time.Minute) // it loses
-	do(b.s, Op{Kind: IncrBy, Key: []byte("b:0"), Delta: 1})
-	w.settled() // a gives rights to b
-	for i := range 2 {
-		for _, r := range w.r {
-			must(t, do(r.s, Op{Kind: CIncrBy, Key: []byte("b:0"), ID: fmt.Append(nil, i), Delta: 1}).Err)
-		}
-	}
-	w.takeFrom(w.r[0], b) // all know what b has applied
-	w.takeFrom(b, w.r[0])
-	if n := b.s.RegionIDs(); n.Owed == 0 {
-		t.Fatalf("nothing is owed: %+v", n)
-	}
-	before, _ := w.rightsOf(b, "b:0")
-	for range 3 {
-		b.s.dropEnded(b.s.partitions[0], new(Batch))
-	}
-	if has, _ := w.rightsOf(b, "b:0"); has[part.Lower] > before[part.Lower] {
-		t.Errorf("rights of %d became %d", before, has)
-	}
-	w.ends()
-}
