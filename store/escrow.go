@@ -194,6 +194,9 @@ func (x *turn) giveRights(r *ref, to part.Region, asks [part.Sides]int64) {
 // still have to be taken back.
 func (x *turn) settleRights(r *ref) {
 	g := r.p.regions
+	if len(g.owed.of(r.key, g.Self)) > 0 {
+		return
+	}
 	sides, some := r.c.parts().Settles(g.Self, g.acked(r.slot), g.ids)
 	if !some || r.p.levelsAny() { // a removed region may have applied the same operation
 		return
