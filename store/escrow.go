@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -18,8 +19,8 @@ import (
 // SET, deletions and expiries would need all rights. They are refused.
 //
 // Rights are accounted for from when the regions have the table: nothing may have been counted under its
-// prefix before, or is to be taken back when rights begin. A region that was removed may have spent rights
-// without telling anybody: the bounds may be exceeded by so many.
+// prefix before, nor may a take-back of it be owed when rights begin. A region that was removed may have
+// spent rights without telling anybody: the bounds may be exceeded by so many.
 
 // askAgain is after how many milliseconds a region asks again for the rights of a counter.
 const askAgain = 100
@@ -142,12 +143,7 @@ func (p *machine) beginsRights() bool { return p.regions.ids[0] == p.self() && !
 
 // levelsAny reports whether a region was removed, and this one has not levelled.
 func (p *machine) levelsAny() bool {
-	for _, m := range p.regions.Members {
-		if p.levelling(m.Region) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.regions.Members, func(m RegionMember) bool { return p.levelling(m.Region) })
 }
 
 func (x *turn) logRights(r *ref, ch part.RightsChange) error {

@@ -136,7 +136,7 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 func (x *turn) dropSpent(r *ref) error {
 	g := r.p.regions
 	spent, some := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids, g.owed.byKey[string(r.key)])
-	if some && slices.ContainsFunc(g.Members, func(m RegionMember) bool { return r.p.levelling(m.Region) }) {
+	if some && r.p.levelsAny() {
 		// a deletion that a removed region made may not be known yet
 		spent, some = r.c.parts().Acknowledged(g.Self, spent.Upto)
 	}
