@@ -88,6 +88,24 @@ func (n *Net) identity() identity {
 	return i
 }
 
+// CatchesUp has f say where this node's log ends, and whether it has the entry at a place.
+func (n *Net) CatchesUp(f func(had place) (end place, has bool)) { n.catchesUp.Store(&f) }
+
+// hasCaughtUp reports whether this node's log has what it is charged to have lost. Then the log may
+// end from now on where it ends now, as if the node were started again: otherwise a node that
+// remembers what this one had acknowledged could never talk to it.
+func (n *Net) hasCaughtUp(had place) bool {
+	f := n.catchesUp.Load()
+	if f == nil || had == unknownEnd {
+		return false
+	}
+	end, has := (*f)(had)
+	if has {
+		n.SetEnd(later(end, n.identity().end))
+	}
+	return has
+}
+
 // TakesPart has f say whether this node is one of a majority that works: then it does not stand
 // aside at the word of a single other one. If the directories of a majority went back in time, the
 // node that remembers what they have acknowledged stands aside itself: what they lost is lost, and
@@ -122,7 +140,7 @@ func (n *Net) tellOlder(node, address string, kind byte, err error) {
 		return
 	}
 	go func() {
-		if c, err := n.dial(n.ctx, node, address, KindOlder, refused.start); err == nil {
+		if c, err := n.dial(n.ctx, node, address, KindOlder, refused.charge); err == nil {
 			c.Close() // it cannot be: the node was refused
 		}
 	}()
@@ -145,6 +163,16 @@ func (n *Node) end() (p place, err error) {
 		p = later(p, place{e.Term, e.Index})
 	}
 	return p, nil
+}
+
+// catchesUp returns where the log ends, and reports whether it has the entry at a place.
+func (n *Node) catchesUp(had place) (end place, has bool) {
+	term, err := n.termOf(had.Index)
+	if err != nil || term != had.Term {
+		return end, false
+	}
+	end, err = n.end()
+	return end, err == nil
 }
 
 // lost is told that the shard's leader has other entries in the place of some that were committed.

@@ -101,6 +101,7 @@ type Net struct {
 	aside     atomic.Pointer[error] // why it stands aside
 	doubt     atomic.Pointer[error] // why it doubts itself
 	takesPart atomic.Pointer[func() bool]
+	catchesUp atomic.Pointer[func(had place) (end place, has bool)]
 	voters    atomic.Pointer[func() int]
 
 	mu       sync.Mutex
@@ -262,7 +263,7 @@ func (n *Net) Abandon() error {
 // whichever node is there. Closing the Net closes the connection. ctx bounds the time it
 // takes to connect. A node cannot dial itself.
 func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
-	c, err := n.dial(ctx, node, address, kind, 0)
+	c, err := n.dial(ctx, node, address, kind, charge{})
 	if err != nil {
 		n.tellOlder(node, address, kind, err)
 		err = fmt.Errorf("dial %s: %w", address, err)
@@ -275,7 +276,7 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 }
 
 // dial connects and shakes hands. start is the number of the start of the other node that is meant; 0: any.
-func (n *Net) dial(ctx context.Context, node, address string, kind byte, start uint64) (net.Conn, error) {
+func (n *Net) dial(ctx context.Context, node, address string, kind byte, about charge) (net.Conn, error) {
 	if err := n.Aside(); err != nil {
 		return nil, err
 	}
@@ -295,7 +296,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte, start u
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { raw.Close() })() // so that no step outlives ctx
-	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.identity(), want: want.node, start: start})
+	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.identity(), want: want.node, charge: about})
 	if err = handshakeError(err); err == nil || ctx.Err() != nil {
 		err = ctx.Err()
 	}

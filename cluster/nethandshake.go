@@ -26,12 +26,12 @@ import (
 //
 //	dialer    magic 8 | random 32
 //	listener  magic 8 | random 32
-//	dialer    proof 32 | kind 1 | identity | node wanted 20 | start wanted 8
+//	dialer    proof 32 | kind 1 | identity | node wanted 20 | charge 24
 //	listener  proof 32 | answer 1 | identity
 //
 // An identity is format 2 | cluster 20 | node 20 | starts 8 | term 8 | index 8 | version 8: which
 // directory a node has, the number of its start, where the log of its shard ended then (R9), and
-// the version of the configuration that it knows.
+// the version of the configuration that it knows. A charge is starts 8 | term 8 | index 8.
 //
 // A proof is HMAC-SHA256(secret, role | channel | both randoms | the rest of its message).
 // The role, dialer or listener, keeps a proof from being sent back to its author. The
@@ -44,7 +44,7 @@ const (
 	proofSize     = sha256.Size
 	identitySize  = 2 + 20 + 20 + 4*8
 	greetingSize  = len(magic) + randomSize
-	helloSize     = 1 + identitySize + 20 + 8
+	helloSize     = 1 + identitySize + 20 + 3*8
 	answerSize    = 1 + identitySize
 	channelLabel  = "EXPORTER-Channel-Binding"
 	roleDialer    = "fbfkv cluster dialer"
@@ -107,20 +107,30 @@ type hello struct {
 	kind byte
 	from identity
 	want [20]byte // the node that it means to reach; zero: any
-	// start is the number of the start that it means: what it has to say is true of that one. 0: any.
+	charge
+}
+
+// charge is what a node that calls another's directory older says of it: it must have had an entry
+// before a start. Another start is not meant. The zero charge says nothing.
+type charge struct {
 	start uint64
+	had   place // unknownEnd: the number of the start alone shows it
 }
 
 func (h hello) append(b []byte) []byte {
 	b = append(h.from.append(append(b, h.kind)), h.want[:]...)
-	return binary.BigEndian.AppendUint64(b, h.start)
+	for _, n := range []uint64{h.start, h.had.Term, h.had.Index} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return b
 }
 
 // readHello reads helloSize bytes.
 func readHello(b []byte) (h hello) {
 	h.kind, h.from = b[0], readIdentity(b[1:])
 	copy(h.want[:], b[1+identitySize:])
-	h.start = binary.BigEndian.Uint64(b[1+identitySize+20:])
+	n := func(k int) uint64 { return binary.BigEndian.Uint64(b[1+identitySize+20+8*k:]) }
+	h.charge = charge{n(0), place{n(1), n(2)}}
 	return h
 }
 
@@ -141,14 +151,14 @@ const (
 	removed
 	standsAside
 	goesOn
+	caughtUp
 )
 
 // refusal is why two nodes do not talk: what one of them has found wrong with the other.
 type refusal struct {
-	code  answer
-	cause string // more than the code says
-	// the number of the start of the node that is refused as older than another; 0: this node's own
-	start uint64
+	code   answer
+	cause  string // more than the code says
+	charge        // against a node whose directory is older; zero: the other one's, against this node
 }
 
 // Error is one line.
@@ -178,6 +188,8 @@ func (r *refusal) Error() string {
 		return "it takes part in nothing at present, and fbfkv cluster status says why"
 	case goesOn:
 		return "its directory is older than one that ran before, and it works in a majority all the same"
+	case caughtUp:
+		return "its directory was older than one that ran before, and has caught up"
 	}
 	return fmt.Sprintf("refused with the unknown code %d", r.code)
 }
@@ -321,7 +333,12 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 		}
 		return nil, refused
 	}
-	if h.kind == KindOlder && n.isOfMajority() {
+	switch {
+	case h.kind != KindOlder:
+	case n.hasCaughtUp(h.had):
+		return nil, &refusal{code: caughtUp, cause: "it says that this node's directory is older than " +
+			"one that ran before, and this node has caught up since"}
+	case n.isOfMajority():
 		return nil, &refusal{code: goesOn, cause: "it says that this node's directory is older than one " +
 			"that ran before, and this node works in a majority"}
 	}

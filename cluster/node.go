@@ -231,6 +231,7 @@ func (n *Node) startRaft(entries *raftgroup.LogStore) error {
 		w.refreshBy(n.noteProgress)
 	}
 	n.o.Net.TakesPart(n.takesPart)
+	n.o.Net.CatchesUp(n.catchesUp)
 	n.o.Net.Voters(func() int { return len(raftgroup.Voters(n.raft)) })
 	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
 	return nil

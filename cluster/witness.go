@@ -81,14 +81,16 @@ func (p Past) with(o Past) Past {
 	return p
 }
 
-// allows reports whether a directory can be the node's that shows a number of a start, and whose
-// log ended at a place then.
-func (p Past) allows(starts uint64, end place) bool {
-	must := p.Before
-	if starts > p.Starts {
-		must = later(must, p.Acked)
+// before returns what the node's log must have had when it was started with a number; unknownEnd: it
+// cannot be the node's directory.
+func (p Past) before(starts uint64) place {
+	switch {
+	case starts < p.Starts:
+		return unknownEnd
+	case starts > p.Starts:
+		return later(p.Before, p.Acked)
 	}
-	return starts >= p.Starts && end.compare(must) >= 0
+	return p.Before
 }
 
 // Witness is what a node remembers of the others' pasts. Safe for concurrent use.
@@ -156,11 +158,11 @@ func (w *Witness) meet(i identity) *refusal {
 	id := i.String()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.pasts[id]
+	had := w.pasts[id].before(i.starts)
 	switch {
-	case !p.allows(i.starts, i.end):
-		return &refusal{code: olderDirectory, start: i.starts}
-	case i.end == unknownEnd && !p.allows(i.starts, place{}):
+	case had == unknownEnd || i.end.compare(had) < 0:
+		return &refusal{code: olderDirectory, charge: charge{i.starts, had}}
+	case i.end == unknownEnd && had != place{}:
 		return &refusal{code: unknownKind}
 	}
 	w.learn(id, Past{Starts: i.starts})

@@ -42,11 +42,11 @@ func TestPast(t *testing.T) {
 		{5, place{2, 99}, false, "a copy with the number of the start that is known"},
 		{4, place{9, 999}, false, "an earlier start"},
 	} {
-		if got := p.allows(tt.starts, tt.end); got != tt.allowed {
-			t.Errorf("%s: allowed is %v", tt.what, got)
+		if had := p.before(tt.starts); (had != unknownEnd && tt.end.compare(had) >= 0) != tt.allowed {
+			t.Errorf("%s: it must have had %v", tt.what, had)
 		}
 	}
-	if !(Past{}).allows(0, place{}) {
+	if (Past{}).before(0) != (place{}) {
 		t.Error("a node that nobody knows is refused")
 	}
 }
@@ -436,6 +436,44 @@ func TestReturnsAlone(t *testing.T) {
 	})
 }
 
+// TestCaughtUp: a directory goes back in time, and the node has got everything again from a leader
+// that did not know that, before the node is back that does. That one does not stand aside, and
+// believes what the other has by now: the two elect a leader.
+func TestCaughtUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("k", "before")
+		s.awaitApplied()
+		knows, others := s.followers()
+		back, third := others[0], others[1]
+		older := back.copyRunning()
+		s.mustAdd("k", "lost")
+		s.awaitTold(knows, back)
+		s.awaitApplied()
+		for _, m := range s.members {
+			m.stop()
+		}
+		back.fs = older
+		third.forgets()
+		back.start()
+		third.start()
+		s.mustAdd("k", "again")
+		await(t, "it catches up", func() bool { return back.running().takesPart() })
+		knows.start()
+		await(t, "it follows", func() bool { return knows.running().takesPart() })
+		s.awaitApplied()
+		third.stop()
+		if op := s.mustAdd("k", "on"); op.Value != 4 {
+			t.Errorf("the counter is %d", op.Value)
+		}
+		for _, m := range []*replica{knows, back} {
+			if err := m.running().Status().Aside; err != nil {
+				t.Errorf("node %s stands aside: %v", m.id[39:], err)
+			}
+		}
+	})
+}
+
 // TestMajorityIsNotToldAway: a node stands aside at the word of others, unless it works in a majority.
 func TestMajorityIsNotToldAway(t *testing.T) {
 	for code, want := range map[answer]error{olderDirectory: errOlder, goesOn: errWentOn} {
@@ -476,7 +514,7 @@ func TestAnotherStartIsMeant(t *testing.T) {
 	defer w.Close()
 	w.Learn(testID("2"), Past{Starts: 7}) // of another copy of the directory
 	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Witness: w})
-	other.tellOlder(testID("2"), n.Addr().String(), KindAsk, &refusal{code: olderDirectory, start: 5})
+	other.tellOlder(testID("2"), n.Addr().String(), KindAsk, &refusal{code: olderDirectory, charge: charge{start: 5}})
 	log.until(t, "it means an earlier start of this node")
 	if err := n.Aside(); err != nil {
 		t.Fatal(err)
@@ -546,8 +584,9 @@ func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAnotherLog: a node has a snapshot that ends with an entry of its own, and stands
-// aside for one that ends with another at the place of one that was committed.
+// TestSnapshotOfAnotherLog: a node has no entry of another term at the place of its own, has a
+// snapshot that ends with an entry of its own, and stands aside for one that ends with another at the
+// place of one that was committed.
 func TestSnapshotOfAnotherLog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
@@ -557,6 +596,13 @@ func TestSnapshotOfAnotherLog(t *testing.T) {
 		term, err := n.termOf(at)
 		must(t, err)
 		q := &raft.InstallSnapshotRequest{Term: n.raft.CurrentTerm(), LastLogIndex: at, LastLogTerm: term}
+		for _, term := range []uint64{term - 1, term, term + 1} {
+			own := place{term, at}
+			end, has := n.catchesUp(own)
+			if has != (term == q.LastLogTerm) || has && end != own {
+				t.Errorf("an entry of term %d: %v, %v", term, end, has)
+			}
+		}
 		if a, err := n.onSnapshot(q); err != nil || !a.Success || n.Status().Aside != nil {
 			t.Errorf("its own: %v, %v, %v", a, err, n.Status().Aside)
 		}

@@ -68,8 +68,8 @@ func TestWorld(t *testing.T) {
 		case end := <-end:
 			end()
 		case stacks := <-frozen():
-			begun.Load().Fail("frozen: all goroutines wait, and one of them for a mutex, for which " +
-				"virtual time stands still")
+			begun.Load().Fail("frozen: all goroutines wait, and one of them for a mutex, for which "+
+				"virtual time stands still:\n%s", locked(stacks))
 			report(Result{World: begun.Load()}, 0, time.Since(began), stacks)
 		}
 	}()
@@ -113,6 +113,20 @@ func frozen() <-chan []byte {
 
 // active matches the stack of a goroutine of a bubble that runs, or could.
 var active = regexp.MustCompile(`(?m)^goroutine \d+ .*\[(running|runnable|syscall|copystack|preempted|GC |IO wait)[^\]]*synctest bubble`)
+
+// locked returns the functions of a goroutine of a bubble that waits for a mutex, the innermost first.
+func locked(stacks []byte) string {
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if head, calls, _ := bytes.Cut(stack, []byte("\n")); bytes.Contains(head, []byte("synctest bubble")) &&
+			(bytes.Contains(head, []byte("[sync.Mutex.")) || bytes.Contains(head, []byte("[sync.RWMutex."))) {
+			return string(called.ReplaceAll(calls, []byte("$1")))
+		}
+	}
+	return ""
+}
+
+// called matches a call in a stack, with the line of the file behind it.
+var called = regexp.MustCompile(`(?m)^(\S+)\(.*\n\t.*$`)
 
 // TestSeeds runs a few worlds of fresh seeds, each in a process of its own.
 func TestSeeds(t *testing.T) {
