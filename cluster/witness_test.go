@@ -514,7 +514,8 @@ func TestAnotherStartIsMeant(t *testing.T) {
 	defer w.Close()
 	w.Learn(testID("2"), Past{Starts: 7}) // of another copy of the directory
 	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Witness: w})
-	other.tellOlder(testID("2"), n.Addr().String(), KindAsk, &refusal{code: olderDirectory, charge: charge{start: 5}})
+	other.tellOlder(testID("2"), n.Addr().String(), KindAsk,
+		&refusal{code: olderDirectory, charge: charge{start: 5}})
 	log.until(t, "it means an earlier start of this node")
 	if err := n.Aside(); err != nil {
 		t.Fatal(err)
