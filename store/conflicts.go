@@ -42,10 +42,10 @@ func (x *turn) metTwins(op *Op, r *ref, h *Heard, heardWins bool) {
 	}
 	if heardWins {
 		x.noteConflict(r, Conflict{ID: string(op.ID), Winner: h.Origin, Loser: own,
-			Delta: r.seen.Delta - r.seen.Clip, Applied: h.Wall})
+			Delta: r.seen.Made(), Applied: h.Wall})
 		return
 	}
-	x.noteConflict(r, Conflict{ID: string(op.ID), Winner: own, Loser: h.Origin, Delta: h.Delta - h.Clip,
+	x.noteConflict(r, Conflict{ID: string(op.ID), Winner: own, Loser: h.Origin, Delta: h.applied().Made,
 		Applied: r.seen.UnixMs})
 }
 

@@ -24,8 +24,6 @@ var (
 	// ErrKeyHeld refuses to create an object: holds are of counters.
 	ErrKeyHeld   = errors.New("holds are open on the key: settle or cancel them first, or wait until they end")
 	ErrDrainMode = errors.New("CGETDEL needs an EXACT table")
-	// ErrDrainRegions: see turn.cGetDel.
-	ErrDrainRegions = errors.New("CGETDEL is not supported in a table that regions share: use REGIONS NONE")
 	// ErrHoldsOpen: the error says why a table cannot have them.
 	ErrHoldsOpen = errors.New("holds are open: settle or cancel them first, or wait until they end")
 )
@@ -379,8 +377,8 @@ func (x *turn) checkHoldID(op *Op) error {
 	return nil
 }
 
-// cGetDel reads and deletes a counter, once. In regions it needs a table of its own: what another region
-// counts at the same time would be drained there or here, or twice.
+// cGetDel reads and deletes a counter, once. In regions it is no deletion, but subtracts what it answers: so
+// each increment is handed out once, though several regions do that at once (part.Parts.Drain).
 func (x *turn) cGetDel(op *Op) error {
 	r := &x.of(op)[0]
 	r.judgeAgain(op.ID)
@@ -395,14 +393,19 @@ func (x *turn) cGetDel(op *Op) error {
 		op.Value, op.Found = r.seen.Result, r.seen.Is(seen.DrainSome)
 		return nil
 	}
-	switch {
-	case r.t.def.Mode != Exact:
+	if r.t.def.Mode != Exact {
 		return ErrDrainMode
-	case r.isShared():
-		return ErrDrainRegions
+	}
+	if err := r.checkCaughtUp(); err != nil {
+		return err
 	}
 	if err := x.readCounter(op, r); err != nil {
 		return err
+	}
+	if op.Found {
+		if op.Value = x.drained(r); op.Value == math.MinInt64 && x.givesParts(r) {
+			return ErrOverflow
+		}
 	}
 	if err := x.makeRoom(r); err != nil {
 		return err
@@ -414,6 +417,7 @@ func (x *turn) cGetDel(op *Op) error {
 	e.kind, e.value, e.use = entryDrain, op.Value, seen.DrainNone
 	if op.Found {
 		e.use = seen.DrainSome
+		x.noteDrain(e, r)
 	}
 	x.logApply(r, e)
 	op.Applied = true

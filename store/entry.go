@@ -25,8 +25,9 @@ const (
 	flagHasTime                          // the client's time of the operation follows
 	flagWasObject                        // the key held an object, which goes
 	flagClipped                          // the clip of a bounded increment follows
-	flagExpired                          // the counter's time had come: it goes, or a new one takes its place
-	flagRegional                         // a note for other regions follows (regionentry.go)
+	// the counter's time had come: it goes, or a new one takes its place; of a take-back: it goes
+	flagExpired
+	flagRegional // a note for other regions follows (regionentry.go)
 )
 
 // entry is one outcome. Its fields up to the blank line are what is logged;

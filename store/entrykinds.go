@@ -224,11 +224,13 @@ func moneyKinds() map[entryKind]kindRow {
 		},
 		entryDrain: {
 			name: "drain", meaning: "an idempotent operation that deleted the counter. drain: 1 its value was " +
-				"value, 2 there was none",
+				"value, 2 there was none. With a note it subtracted value from the own part, which is drained then, and " +
+				"delta is left",
 			fields: []entryField{fieldTable, fieldOp, fieldDrain},
 			fits:   func(e *entry) bool { return e.use == seen.DrainSome || e.use == seen.DrainNone },
 			traits: hasTable | hasOpid | isPlain, key: keyCounter,
 			makes: func(e *entry) bool { return e.use == seen.DrainSome }, redo: (*machine).redoDrain,
+			told: always, change: (*entry).changeDrain, take: (*taker).takeApplied,
 			follow: (*entry).followDrain,
 		},
 		entryThrottle: {
@@ -586,7 +588,8 @@ func (e *entry) takeBackFits() bool { return len(e.r.parts) <= 1 }
 
 // mergeFits reports whether what an entry says of its key goes with its parts.
 func (e *entry) mergeFits() bool {
-	created, alive := e.flags&flagCreated != 0, e.r.parts.Alive()
-	return e.r.merged <= mergeAside && len(e.r.parts) > 0 && !(e.r.merged == mergeEnds && alive) &&
-		!(created && (!alive || e.r.merged != 0))
+	created := e.flags&flagCreated != 0
+	may, must := e.r.parts.MayBeAlive()
+	return e.r.merged <= mergeAside && len(e.r.parts) > 0 && !(e.r.merged == mergeEnds && must) &&
+		!(created && (!may || e.r.merged != 0))
 }

@@ -486,7 +486,7 @@ func (r *following) tell(p uint16, seq uint64) {
 		return
 	}
 	r.change = Followed{Partition: p, Seq: seq, Key: e.key, Wall: r.reader.at.wall}
-	if e.kind != entryDelete && e.flags&flagExpired != 0 { // the counter before this one
+	if e.kind != entryDelete && row.traits&ofRegions == 0 && e.flags&flagExpired != 0 { // the counter before this one
 		r.change.Kind = FollowedExpired
 		r.pass()
 		r.change.Kind, r.change.Index = FollowedAdd, 1
@@ -502,6 +502,10 @@ func (r *following) tell(p uint16, seq uint64) {
 		r.change.Scale = c.find(e.key).Scale
 	}
 	r.pass()
+	if f := &r.change; e.ends() && !f.Kind.Ends() {
+		f.Kind, f.ID, f.Index = FollowedDeleted, nil, f.Index+1
+		r.pass()
+	}
 }
 
 // pass tells the change at hand.

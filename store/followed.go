@@ -91,6 +91,9 @@ func (e *entry) followHoldEnd(f *Followed) bool {
 
 func (e *entry) followDrain(f *Followed) bool {
 	f.Kind, f.ID, f.Delta = FollowedDrained, e.id, -e.value
+	if e.flags&flagRegional != 0 && !e.ends() {
+		f.Kind, f.Value = FollowedAdd, e.delta
+	}
 	return e.use == seen.DrainSome
 }
 

@@ -7,7 +7,7 @@ import "github.com/fbfkv/fbfkv/store/part"
 // heard, then the cursor, which names the region. A follower is told
 //
 //	merged     what the merge did, but for the operations heard behind it: it names none
-//	add        each of these operations, with opid, delta and region
+//	add        each of these operations, with opid, delta and region; a drain's delta is negative
 //	takeback   what this region took back for one of them, with the negative delta
 //
 // so that the deltas add up to the counter, at each entry. Of operations that are heard without such a merge
@@ -44,7 +44,7 @@ func (r *following) look() {
 		switch e.kind {
 		case entryHeard, entryTakeBack:
 			by := e.r.heard.Origin
-			if t.named[namedOps{string(e.key), by}] += e.delta - e.clip; !known {
+			if t.named[namedOps{string(e.key), by}] += e.winner().Made; !known {
 				t.of, known = by, true
 			}
 		case entryCursor:
@@ -70,7 +70,7 @@ func (r *following) byRegion(tells bool) bool {
 		f.Region = t.name
 		ops := namedOps{string(e.key), t.of}
 		named, are := t.named[ops]
-		if !are || e.r.merged != 0 || !e.r.parts.Alive() {
+		if !are || e.r.merged != 0 || !e.shows() {
 			return tells
 		}
 		delete(t.named, ops)
@@ -82,7 +82,9 @@ func (r *following) byRegion(tells bool) bool {
 	if e.kind == entryTakeBack && r.names() { // the operation that counts
 		r.pass()
 		back.Value, back.Index = f.Value+back.Delta, 1
-		t.values[string(e.key)] = back.Value
+		if t.values[string(e.key)] = back.Value; e.ends() { // the rest are of what is gone
+			delete(t.values, string(e.key))
+		}
 	}
 	*f = back
 	f.Region = r.regions.name(r.regions.Self)
@@ -97,7 +99,7 @@ func (r *following) names() bool {
 	if !t.looked || !is || e.r.heard.Origin != t.of {
 		return false
 	}
-	f.Kind, f.ID, f.Delta, f.Region = FollowedAdd, e.id, e.delta-e.clip, t.name
+	f.Kind, f.ID, f.Delta, f.Region = FollowedAdd, e.id, e.winner().Made, t.name
 	f.Value = value + f.Delta
 	t.values[string(e.key)] = f.Value
 	return true

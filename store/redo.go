@@ -162,10 +162,15 @@ func (p *machine) redoApply(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
-// redoDrain deletes the counter that an idempotent operation has read, and remembers its opid.
+// redoDrain deletes the counter that an idempotent operation has read, or in regions subtracts what that has
+// answered, and remembers its opid.
 func (p *machine) redoDrain(e *entry, seq uint64, at moment) error {
-	if e.use == seen.DrainSome {
+	switch {
+	case e.use != seen.DrainSome:
+	case e.flags&flagRegional == 0:
 		_ = p.redoDelete(e, seq, at)
+	default:
+		_ = p.redoOwnParts(e, seq, at)
 	}
 	p.remember(e, seq, at, e.use)
 	return nil
@@ -200,7 +205,10 @@ func (p *machine) redoExpire(e *entry, seq uint64, at moment) error {
 }
 
 // redoSet gives a counter its post-image.
-func (p *machine) redoSet(e *entry, seq uint64, _ moment) error {
+func (p *machine) redoSet(e *entry, seq uint64, at moment) error {
+	if e.r != nil && e.ends() {
+		return p.redoOwnParts(e, seq, at)
+	}
 	if c := p.replaced(e, seq); c != nil {
 		if e.r != nil || c.extra != nil {
 			p.redoParts(c, e, seq)

@@ -114,7 +114,8 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 	}
 	self, acked := g.Self, g.acked(r.slot)
 	if r.c.kind == TypeNone {
-		if parts.Unclosed(self) {
+		emptied := !stays && parts.Emptied(acked, g.ids) && !r.p.levels()
+		if emptied || parts.Unclosed(self) {
 			x.closePart(r)
 			return true
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // What entries of a member hold beside others.
@@ -37,7 +38,8 @@ type regionNote struct {
 	// increment was made under, and By the region that has set it; 0: none.
 	HLC uint64
 	By  part.Region
-	// Absent: a deletion of a key that did not exist any more closes the own part.
+	// Absent: a deletion of a key that did not exist any more closes the own part. Of an increment or a drain:
+	// the counter does not exist afterwards.
 	Absent bool
 	// Bases are what a SET or a deletion has seen of the other regions.
 	Bases []part.RegionBase
@@ -55,7 +57,8 @@ type Heard struct {
 	Table  uint32 // id of the table here
 	Delta  int64
 	Clip   int64
-	Result int64 // what the client was told; in the entry of a take-back, too
+	Result int64    // what the client was told; in the entry of a take-back, too
+	Use    seen.Use // Increment, or one of a drain; in entries with Origin
 	// Stated: a state has told it, and all parts of the key before, as they are later than Dot. So if
 	// the origin's part is missing, a deletion has removed what was applied.
 	Stated bool
@@ -141,14 +144,19 @@ func (x *turn) regionalEntry(r *ref, kind entryKind) *entry {
 }
 
 func (h *Heard) appendTo(b []byte) []byte {
-	b = append(b, byte(h.Origin))
+	b = append(b, byte(h.Origin)|byte(h.Use)<<useShift)
 	b = binary.AppendUvarint(b, h.Dot)
 	return binary.AppendUvarint(b, uint64(h.Wall))
 }
 
+// useShift is where the byte of an origin has what its operation was.
+const useShift = 4 // part.MaxRegions is 16
+
 func (r *reader) heard() Heard {
-	h := Heard{Origin: part.Region(r.Byte()), Dot: r.Uvarint(), Wall: int64(r.UpTo(1<<63 - 1))}
-	if h.Origin >= part.MaxRegions || h.Dot == 0 {
+	origin := r.Byte()
+	h := Heard{Origin: part.Region(origin % part.MaxRegions), Use: seen.Use(origin >> useShift),
+		Dot: r.Uvarint(), Wall: int64(r.UpTo(1<<63 - 1))}
+	if h.Use > seen.DrainNone || h.Dot == 0 {
 		r.Fail()
 	}
 	return h

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // someRegional has something in each field.
@@ -17,7 +18,7 @@ func someRegional() *regional {
 			Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}},
 				{Region: 9, Base: part.Base{Clock: 1}}}},
 		parts: part.Parts{part.FromCounter(3, -5, 1<<40)},
-		heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
+		heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9, Use: seen.DrainNone},
 		back:  takeBack{Dot: 77, Made: -5, Held: true, Winner: part.Applied{Region: 3, Dot: 5, Made: 6}},
 		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12,
 			[]RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
@@ -71,6 +72,7 @@ func TestRegionEntries(t *testing.T) {
 		"a region beyond all": {byte(entryCursor), 0, part.MaxRegions, 0, 1, 1, 0},
 		"a source twice":      {byte(entryCursor), 0, 1, 0, 1, 1, 2, 1, 0, 5, 1, 0, 6},
 		"more than there is":  {byte(entryCursor), 0, 1, 0, 1, 1, 200, 1, 0, 5},
+		"an unknown use":      {byte(entryHeard), 0, 1, 1, 'k', 1, 'i', 2, 2, 3<<useShift + 1, 1, 2, 0},
 		"held and owed":       {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 0, 3, 0, 1, 1, 2, 1, 0},
 		"a kind beyond":       {byte(entryPaid) + 1, 0, 1, 'k'},
 		"too many clocks":     {byte(entrySpent), 0, 1, 'k', 100, 1},

@@ -78,8 +78,7 @@ func (x *turn) regionHear(op *Op) error {
 		return ErrOption
 	}
 	r.judgeHeardAgain(op.ID)
-	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true,
-		Region: h.Origin, Dot: h.Dot}
+	heard := h.original()
 	ids := &r.p.ids[h.Origin]
 	first := r.verdict == verdictSeen && heard.Before(&r.seen, r.p.self())
 	switch {
@@ -124,14 +123,21 @@ func (r *ref) judgeHeardAgain(id []byte) {
 	}
 }
 
+// original is what the record of an operation that was heard says.
+func (h *Heard) original() Seen {
+	return Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true, Region: h.Origin,
+		Dot: h.Dot, Use: h.Use}
+}
+
 // applied is an application that was heard.
 func (h *Heard) applied() part.Applied {
-	return part.Applied{Region: h.Origin, Dot: h.Dot, Made: h.Delta - h.Clip}
+	o := h.original()
+	return part.Applied{Region: h.Origin, Dot: h.Dot, Made: o.Made()}
 }
 
 // appliedThere is the application that the record of an operation is about, which another region made.
 func (r *ref) appliedThere() part.Applied {
-	return part.Applied{Region: r.seen.Region, Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
+	return part.Applied{Region: r.seen.Region, Dot: r.seen.Dot, Made: r.seen.Made()}
 }
 
 // appliedHere is the same if this region made it.
@@ -181,7 +187,7 @@ func (x *turn) hear(op *Op, r *ref, h *Heard, taken uint64) {
 // entry, for regions that read the entry before that region's log.
 func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
-	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
+	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Made()}
 	own := r.c.asParts(r.p.self())
 	owed := part.Owed{Applied: r.appliedHere(), Winner: h.applied()}
 	held, full := own.CanTakeBack(owed, x.undo)
@@ -198,7 +204,7 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 	var winner part.Parts
 	if held {
 		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
-		if !h.Stated && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
+		if !h.Stated && h.Use != seen.DrainNone && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
 			return ErrIDAhead
 		}
 		if i >= 0 {
@@ -222,16 +228,19 @@ func (x *turn) takeBack(op *Op, r *ref, h *Heard) error {
 
 // takesBack notes what a take-back of the entry's makes of a counter.
 func (e *entry) takesBack(r *ref, o part.Owed) {
-	if own := r.c.asParts(o.Region); own.Alive() {
-		e.value, _ = own.AsTakenBack(o)
-		e.r.change = e.value - r.c.value
+	total, exists := r.c.asParts(o.Region).AsTakenBack(o)
+	if exists {
+		e.value = total
+	} else {
+		e.value = 0
 	}
+	e.r.change, e.flags = e.value-r.c.value, e.flags|r.c.becomes(exists)
 }
 
 // redoHeard remembers an operation that another region has applied.
 func (p *machine) redoHeard(e *entry, seq uint64, at moment) error {
 	o := e.heardOriginal()
-	o.Result, o.Taken = e.value, e.r.back.Dot
+	o.Taken = e.r.back.Dot
 	p.rememberAs(e, seq, at, o)
 	return nil
 }
@@ -240,15 +249,18 @@ func (p *machine) redoHeard(e *entry, seq uint64, at moment) error {
 // region's operation takes its place.
 func (p *machine) redoRecordTakenBack(e *entry, seq uint64, at moment) {
 	o := e.heardOriginal()
-	o.Result, o.Taken = e.r.heard.Result, e.r.back.Dot
+	o.Taken = e.r.back.Dot
 	e.packed = nil // it has the counter's value, not what the other region's client was told
 	p.rememberAs(e, seq, at, o)
 }
 
 // heardOriginal is what an entry says of the other region's operation.
 func (e *entry) heardOriginal() Seen {
-	h := &e.r.heard
-	return Seen{Delta: e.delta, UnixMs: h.Wall, Clip: e.clip, Other: true, Region: h.Origin, Dot: h.Dot}
+	h := e.r.heard
+	if h.Delta, h.Clip = e.delta, e.clip; e.kind == entryHeard {
+		h.Result = e.value
+	}
+	return h.original()
 }
 
 // anyHeard reports whether another region has applied what is known of an operation.

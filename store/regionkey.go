@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // ChangeKind says what a Change does.
@@ -22,6 +23,7 @@ const (
 	// of a state, or of an heir: all Parts of the key, as the region knows them
 	ChangeParts  ChangeKind = 7
 	ChangeRights ChangeKind = 8 // of the bounds, as Rights says
+	ChangeDrain  ChangeKind = 9 // Delta was handed out; Expire as of ChangeAdd
 )
 
 // Change is what a region did to a counter, as its log or its state tells it.
@@ -46,6 +48,8 @@ func (ch *Change) apply(p *part.Parts) {
 	switch ch.Kind {
 	case ChangeAdd:
 		p.Increment(ch.Region, ch.Seq, ch.Delta, ch.Expire)
+	case ChangeDrain:
+		p.Drain(ch.Region, ch.Seq, ch.Delta, ch.Expire)
 	case ChangeSet:
 		p.Assign(ch.Region, ch.Seq, ch.HLC, ch.Delta, ch.Bases, ch.Expire)
 	case ChangeDelete:
@@ -89,6 +93,14 @@ func (e *entry) changeAdd(ch Change, expire part.Expiry) (Change, bool) {
 	return ch, true
 }
 
+// changeDrain is about a drain: an entry without a note is of a region that was alone, and is a deletion.
+func (e *entry) changeDrain(ch Change, expire part.Expiry) (Change, bool) {
+	if ch.Kind, ch.Delta, ch.Expire = ChangeDrain, e.value, expire; e.flags&flagRegional == 0 {
+		ch = Change{Kind: ChangeDelete, Region: ch.Region, Seq: ch.Seq}
+	}
+	return ch, e.use == seen.DrainSome
+}
+
 func (e *entry) changeSet(ch Change, expire part.Expiry) (Change, bool) {
 	ch.Kind, ch.Delta, ch.HLC = ChangeSet, e.value, expire.HLC
 	if e.flags&flagHasExpire != 0 {
@@ -119,7 +131,8 @@ func (e *entry) changeTakeBack(ch Change, _ part.Expiry) (Change, bool) {
 
 // winner is the application that a take-back is about, of the region that counts.
 func (e *entry) winner() part.Applied {
-	return part.Applied{Region: e.r.heard.Origin, Dot: e.r.heard.Dot, Made: e.delta - e.clip}
+	o := e.heardOriginal()
+	return part.Applied{Region: o.Region, Dot: o.Dot, Made: o.Made()}
 }
 
 func (e *entry) changePaid(ch Change, _ part.Expiry) (Change, bool) {
@@ -286,15 +299,52 @@ func (p *machine) redoTakeBack(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
+// becomes returns the flags of an own entry that changes nothing but the parts of a key, which exists
+// afterwards, or not.
+func (c *counter) becomes(exists bool) entryFlags {
+	switch {
+	case exists && c.kind == TypeNone:
+		return flagCreated
+	case !exists && c.kind == TypeCounter:
+		return flagExpired
+	}
+	return 0
+}
+
+// ends reports whether an own entry, other than a deletion, leaves no counter.
+func (e *entry) ends() bool {
+	switch e.kind {
+	case entryTakeBack, entryPaid:
+		return e.flags&flagExpired != 0
+	case entryApply, entryIncr, entryDrain:
+		return e.flags&flagRegional != 0 && e.r.note.Absent
+	case entryHeir:
+		return e.r.merged == mergeEnds
+	}
+	return false
+}
+
+// shows reports whether there is a counter behind a merge. Of one that was drained its parts may not tell.
+func (e *entry) shows() bool {
+	may, must := e.r.parts.MayBeAlive()
+	return must || may && e.value != 0
+}
+
 // redoOwnParts redoes an entry that changes nothing but the parts of a key, and pays what is owed of it.
 func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 	if e.kind == entryPaid && seq > p.marks.counters && p.regions != nil {
 		p.regions.owed.remove(e.key, []part.Owed{owedAt(p.self(), e.r.back.Dot)})
 	}
+	if e.ends() && seq > p.marks.counters {
+		p.size--
+	}
 	if c := p.replaced(e, seq); c != nil {
 		value := e.value
-		if p.redoParts(c, e, seq); e.kind == entrySpent || e.kind == entryRights {
+		switch p.redoParts(c, e, seq); e.kind {
+		case entrySpent, entryRights:
 			value = shown(c.parts())
+		case entryDrain:
+			value = e.delta
 		}
 		p.showParts(c, seq, value)
 	}

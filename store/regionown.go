@@ -66,6 +66,11 @@ func (x *turn) noteIncr(e *entry, r *ref, sets bool) {
 		under := parts.Expiry()
 		e.addNote(regionNote{HLC: under.HLC, By: under.By})
 	}
+	if parts.Drained() { // it does not exist if it is 0 then
+		parts = parts.Clone()
+		parts.Increment(r.p.self(), math.MaxUint64, e.delta-e.clip, part.Expiry{})
+		e.r.note.Absent = !parts.Alive()
+	}
 }
 
 // noteSet notes when a SET was made, and what it has seen of other regions.
@@ -87,6 +92,20 @@ func (x *turn) noteDelete(e *entry, r *ref) {
 	if x.givesParts(r) && !r.c.kind.isObject() {
 		e.addNote(regionNote{Bases: r.c.parts().Seen(r.p.self())})
 	}
+}
+
+// noteDrain notes the expiry under which a drain was made, as of an increment, and what it leaves: what is owed
+// (drained), or nothing.
+func (x *turn) noteDrain(e *entry, r *ref) {
+	if !x.givesParts(r) {
+		return
+	}
+	parts := r.c.asParts(r.p.self()).Clone()
+	under := parts.Expiry()
+	parts.Drain(r.p.self(), math.MaxUint64, e.value, under)
+	e.setExpire(r.c.expire)
+	e.delta = shown(parts)
+	e.addNote(regionNote{HLC: under.HLC, By: under.By, Absent: !parts.Alive()})
 }
 
 // closePart logs the deletion of a key that does not exist any more: it closes the own part.

@@ -196,6 +196,11 @@ func (p *machine) levelling(r part.Region) bool {
 	return p.regions.gone(r) && p.regions.stated[statement{r, RegionSource{p.self(), p.id}}].seq == 0
 }
 
+// levels reports whether this region levels for any.
+func (p *machine) levels() bool {
+	return slices.ContainsFunc(p.regions.Members, func(m RegionMember) bool { return p.levelling(m.Region) })
+}
+
 // inherited reports whether this region writes the parts of one that was removed.
 func (p *machine) inherited(r part.Region) bool {
 	return p.regions.heirOf(r) && !p.levelling(r)
@@ -240,9 +245,15 @@ func (x *turn) asHeir(r *ref, gone part.Region, seqs int,
 	}
 	change(&parts, seq)
 	e := entry{kind: entryHeir, key: r.key, c: r.c, value: shown(parts), r: &regional{parts: parts}}
-	if r.c.kind.isObject() {
+	switch flags := r.c.becomes(parts.Alive()); {
+	case r.c.kind.isObject():
 		e.r.merged = mergeAside
-	} else {
+	case flags == flagExpired:
+		e.r.merged = mergeEnds
+	default:
+		e.flags = flags
+	}
+	if e.r.merged != mergeAside {
 		e.r.change = e.value - r.c.value
 	}
 	x.log(r.p, &e)

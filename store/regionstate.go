@@ -396,7 +396,10 @@ func (t *pageTeller) id(o *foundID) {
 	if o.Clip != 0 {
 		e.flags = flagClipped
 	}
-	e.r.heard.Origin, e.r.heard.Dot, e.r.heard.Wall = t.page.of, o.Dot, o.UnixMs
+	e.r.heard = Heard{Origin: t.page.of, Dot: o.Dot, Wall: o.UnixMs}
+	if o.IsDrain() {
+		e.r.heard.Use = o.Use
+	}
 	t.add(e)
 }
 

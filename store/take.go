@@ -337,7 +337,7 @@ func (t *taker) takeCursor(e *pulledEntry) error {
 
 // takeApplied takes the id of an operation.
 func (t *taker) takeApplied(e *pulledEntry) error {
-	t.applied(e, Heard{Origin: t.d.Region, Dot: e.seq, Wall: e.wall})
+	t.applied(e, Heard{Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Use: e.use})
 	return nil
 }
 

@@ -54,6 +54,7 @@ func (s *regionsWorld) check() {
 	}
 	// what one region has lost, another one has
 	s.again(func(i int) []*region { all := s.living(); return all[i%len(all):][:1] })
+	s.drainsAgain()
 	totals := s.history.Totals()
 	c := s.connect()
 	shown := func() {
@@ -119,7 +120,7 @@ func (s *regionsWorld) explain(key string) {
 		shares, _, _ := c.do(at, key, time.Second, "CGET", key, "REGIONS")
 		s.w.Say("%s has %s as %v", at, key, shares)
 	}
-	for _, o := range s.history.Ops() {
+	for _, o := range append(s.history.Ops(), s.history.Drains()...) {
 		if o.Key != key {
 			continue
 		}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 )
@@ -21,6 +22,7 @@ type RegionHistory struct {
 
 	mu       sync.Mutex
 	ops      []*RegionOp
+	drains   []*RegionOp // that any region may answer, as CGETDEL
 	counters map[string]*regionCounter
 
 	answered, again, reads int
@@ -53,9 +55,9 @@ type regionCounter struct {
 	most  int64             // each of them as often as there are regions to which it was sent
 	known map[*region]int64 // operations that a region has answered
 	// ends: it is deleted, or expires, so its value may be any up to most. doubted: so may its sum.
-	// drained: what was handed out.
-	ends, doubted bool
-	drained       int64
+	// drained: what was handed out. handed: several regions do that at once, so it may be any.
+	ends, doubted, handed bool
+	drained               int64
 }
 
 // NewRegionHistory returns the history of a world.
@@ -67,7 +69,7 @@ func (h *RegionHistory) counter(key string) *regionCounter {
 	c := h.counters[key]
 	if c == nil {
 		c = &regionCounter{known: make(map[*region]int64), ends: kindOf(key) == drainedKey ||
-			kindOf(key) == expiringKey}
+			kindOf(key) == expiringKey, handed: kindOf(key) == handedKey}
 		h.counters[key] = c
 	}
 	return c
@@ -75,11 +77,17 @@ func (h *RegionHistory) counter(key string) *regionCounter {
 
 // least returns how many operations the value has that a region shows, at least.
 func (c *regionCounter) least(at *region) int64 {
-	if c.ends {
+	switch {
+	case c.handed:
+		return math.MinInt64
+	case c.ends:
 		return 0
 	}
 	return c.known[at]
 }
+
+// beyond reports whether a value is more than regions may have applied.
+func (c *regionCounter) beyond(value int64) bool { return value > c.most && !c.handed }
 
 // New returns a new operation.
 func (h *RegionHistory) New(key, id string) *RegionOp {
@@ -131,7 +139,7 @@ func (h *RegionHistory) Send(o *RegionOp, at *region) func(value int64, applied 
 		if h.answered++; h.answers(o, at).known {
 			h.again++
 		}
-		if applied && (value <= least || value > c.most) {
+		if applied && (value <= least || c.beyond(value)) {
 			h.w.Fail("%s %s is applied as %d by %s, which had answered %d others before; regions may have "+
 				"applied %d", o.Key, o.ID, value, at, least, c.most)
 		}
@@ -172,7 +180,7 @@ func (h *RegionHistory) Read(key string, at *region) func(value int64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.reads++
-		if value < least || value > c.most {
+		if value < least || c.beyond(value) {
 			h.w.Fail("%s is read as %d in %s, which had answered %d operations before; regions may have "+
 				"applied %d", key, value, at, least, c.most)
 		}
@@ -207,6 +215,22 @@ func (h *RegionHistory) Ops() []*RegionOp {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(h.ops), func(o *RegionOp) bool { return kindOf(o.Key) == briefKey })
+}
+
+// Drain returns a drain that any region may answer.
+func (h *RegionHistory) Drain(key, id string) *RegionOp {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := &RegionOp{Key: key, ID: id}
+	h.drains = append(h.drains, o)
+	return o
+}
+
+// Drains returns all of these.
+func (h *RegionHistory) Drains() []*RegionOp {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.drains)
 }
 
 // Drained notes that a region has handed out what a counter had, and deleted it.

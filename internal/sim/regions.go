@@ -367,7 +367,11 @@ func (s *regionsWorld) client(number int) {
 		id, key := fmt.Sprint(number, "-", i), s.load.key(c.rng.IntN(regionKeys))
 		switch c.rng.IntN(10) {
 		case 0:
-			c.drain(other, id)
+			if c.rng.IntN(2) == 0 {
+				c.handOut(other, id)
+			} else {
+				c.drain(other, id)
+			}
 			continue
 		case 1:
 			c.brief(other, id)

@@ -13,6 +13,8 @@ const (
 	// is sent to one region only until that answers, since a twin that was drained counts twice:
 	// "Drained twins" of docs/design/regions.md.
 	drainedKey = "drained"
+	// handedKey: any region hands out what the counter has (CGETDEL), and clients send that again elsewhere.
+	handedKey = "handed"
 	// expiringKey: each increment of the counter has an expiry, so that all regions have deleted it
 	// in the end.
 	expiringKey = "expiring"
@@ -75,6 +77,54 @@ func (c *regionClient) drain(other *regionClient, id string) {
 		c.history.Drained(key, n)
 	} else if !refused {
 		c.history.Doubt(key)
+	}
+}
+
+// handOut increments a counter that is handed out, or hands it out, in one region after the other until one
+// has answered.
+func (c *regionClient) handOut(other *regionClient, id string) {
+	key := fmt.Sprint(handedKey, ":", c.rng.IntN(2))
+	if c.rng.IntN(3) > 0 {
+		o := c.history.New(key, id)
+		c.twice(other, o, func() { c.until(o) })
+		return
+	}
+	o := c.history.Drain(key, id)
+	for !c.over() {
+		if _, ok := c.drained(o, c.pick(), c.patience()); ok {
+			return
+		}
+		c.rest()
+	}
+}
+
+// drained drains a counter in a region, and reports whether that was answered, and with what.
+func (c *regionClient) drained(o *RegionOp, at *region, patience time.Duration) (value int64, ok bool) {
+	reply, ok, _ := c.do(at, o.Key, patience, "CGETDEL", o.Key, o.ID)
+	text, _ := reply.(string) // nil: there was nothing
+	value, _ = strconv.ParseInt(text, 10, 64)
+	c.history.mu.Lock()
+	defer c.history.mu.Unlock()
+	c.history.note(o, "%s says %v (%v)", at, reply, ok)
+	return value, ok
+}
+
+// drainsAgain sends all drains again, and notes what they have handed out: what all regions answer.
+func (s *regionsWorld) drainsAgain() {
+	c := s.connect()
+	for _, o := range s.history.Drains() {
+		value := int64(0)
+		s.await(time.Minute, fmt.Sprintf("all answer the drain %s of %s alike", o.ID, o.Key), func() error {
+			for i, at := range s.living() {
+				n, ok := c.drained(o, at, time.Second)
+				if !ok || i > 0 && n != value {
+					return fmt.Errorf("%s answers %d (%v), and another one %d", at, n, ok, value)
+				}
+				value = n
+			}
+			return nil
+		})
+		s.history.Drained(o.Key, value)
 	}
 }
 

@@ -20,9 +20,10 @@ import (
 //	high    if bit 5: high of the part v, of the base v
 //	settled if bit 6: up to u, yielded u, base u, sum v, its high v, number of covers u8, and for
 //	        each, by region: region u8, dot u, made v, its high v
-//	rights  if bit 7: begins u8, number of grants u8, net of each side: sum v, its high v; for each grant,
-//	        by region: region u8, of each side: sum v, its high v; for each side two that wait: clock u,
-//	        sum v, its high v
+//	more    if bit 7: more u8, with bit 0 if the part is drained, and with bit 1 if it has rights:
+//	        begins u8, number of grants u8, net of each side: sum v, its high v; for each grant, by region:
+//	        region u8, of each side: sum v, its high v; for each side two that wait: clock u, sum v,
+//	        its high v
 //
 // There is one encoding of each value, and no other is accepted.
 const (
@@ -33,8 +34,14 @@ const (
 	keepsUndo // of a delta alone
 	hasHigh
 	hasSettled
+	hasMore
+	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh | hasSettled | hasMore
+)
+
+// The bits of more.
+const (
+	isDrained = 1 << iota
 	hasRights
-	allFields = hasSet | hasExpire | hasUndo | hasBase | hasHigh | hasSettled | hasRights
 )
 
 // ErrBad means that bytes are no encoding of parts.
@@ -95,11 +102,25 @@ func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 		b[at] |= hasSettled
 		b = q.Settled.appendTo(b)
 	}
+	if more := q.more(); more != 0 {
+		b[at] |= hasMore
+		b = append(b, more)
+	}
 	if q.Rights != nil {
-		b[at] |= hasRights
 		b = q.Rights.appendTo(b)
 	}
 	return b
+}
+
+// more returns which fields the part has that the first byte has no room for.
+func (q *Part) more() (more byte) {
+	if q.Drained {
+		more |= isDrained
+	}
+	if q.Rights != nil {
+		more |= hasRights
+	}
+	return more
 }
 
 func (s *Settled) appendTo(b []byte) []byte {
@@ -218,7 +239,13 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		s := readSettled(r, q.Clock)
 		q.Settled = &s
 	}
-	if fields&hasRights != 0 {
+	more := byte(0)
+	if fields&hasMore != 0 {
+		if more = r.Byte(); more == 0 || more > isDrained|hasRights {
+			r.Fail()
+		}
+	}
+	if q.Drained = more&isDrained != 0; more&hasRights != 0 {
 		q.Rights = readRights(r, q.Clock)
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.sum() != sum{} || q.Settled != nil || q.Rights != nil)
@@ -226,7 +253,7 @@ func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 		r.Fail()
 	}
 	if q.Region >= MaxRegions || fields&^may != 0 || q.Set.Clock > q.Live ||
-		max(q.Set.HLC, q.Expire.HLC) > MaxHLC || q.Expire.By >= MaxRegions {
+		max(q.Set.HLC, q.Expire.HLC) > MaxHLC || q.Expire.By >= MaxRegions || q.Drained && q.Live == 0 {
 		r.Fail()
 	}
 	return kept

@@ -21,6 +21,7 @@ var sample = Parts{
 		Net:   [Sides]sum{whole(1, 0), whole(-2, 1)},
 		Given: []Grant{{2, [Sides]sum{whole(3, 0), {}}}},
 		Waits: [Sides][2]Waiting{{{whole(4, 0), 7}, {whole(5, 0), 9}}, {}}}},
+	{Region: 14, Clock: 2, Live: 2, Drained: true},
 	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1, High: 1 << 56, Base: Base{Clock: 1, High: -1}},
 }
 
@@ -28,15 +29,15 @@ var sample = Parts{
 func TestCode(t *testing.T) {
 	t.Parallel()
 	b := sample.AppendTo(nil)
-	const want = "0400080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e36802" +
-		"0202010e00000daa02640d030918020604800900040101020003020206000000070800090a" +
-		"000000000000000f28ffffffffffffffffff01ffffffffffffffffff0102010080808080808080800201"
+	const want = "0500080000000501030fac0201ffffffffffffffffff010280808080808080801011008180808080808080" +
+		"1080c0e285e368020202010e00000daa02640d03091802060480090004020101020003020206000000070800090a000000" +
+		"000000000e80020000010f28ffffffffffffffffff01ffffffffffffffffff0102010080808080808080800201"
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("the bytes are\n%s, were\n%s", got, want)
 	}
 	p, err := Decode(b)
 	if err != nil || !slices.EqualFunc(p, sample, func(x, y Part) bool {
-		return x.Region == y.Region && x.Clock == y.Clock && x.Base == y.Base && equalButBase(x, y)
+		return x.Region == y.Region && x.Drained == y.Drained && x.Clock == y.Clock && x.Base == y.Base && equalButBase(x, y)
 	}) {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -68,6 +69,7 @@ func TestCodeRefuses(t *testing.T) {
 		"a sum of nothing":        {{Region: 1, Cum: 1, Base: Base{Clock: 1}}},
 		"a high of nothing":       {{Region: 1, Clock: 1, Base: Base{High: 1}}},
 		"live after the newest":   {{Region: 1, Clock: 1, Live: 2}},
+		"drained by nothing":      {{Region: 1, Clock: 1, Drained: true}},
 		"set after the newest":    {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
 		"set that is not alive":   {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
 		"expiry after the newest": {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
@@ -263,6 +265,7 @@ func TestAgreed(t *testing.T) {
 		func(q *Part) { q.Region++ },
 		func(q *Part) { q.Clock++ },
 		func(q *Part) { q.Live++ },
+		func(q *Part) { q.Drained = true },
 		func(q *Part) { q.Cum++ },
 		func(q *Part) { q.Set.Value++ },
 		func(q *Part) { q.Set.HLC++ },

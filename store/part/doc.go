@@ -66,6 +66,12 @@
 // the value as it is then (AsPaid). If two regions drain both before they know of each other,
 // the operation was handed out twice, and nobody can undo that; then it counts nowhere.
 //
+// A Drain is no deletion, but an operation that subtracts what it hands out. So it may have twins, and
+// nothing is lost, nor handed out twice in the end: what two drains subtract at once leaves the counter below
+// zero, and the next one hands out that much less. The loser of two twins gives back what it has subtracted.
+// That is exact beside increments. A deletion that has seen one of two twins removes both, as of any
+// operation, though they may have handed out different amounts.
+//
 // # Words
 //
 //	region    one node or cluster that answers alone
@@ -94,6 +100,8 @@
 //	taken back once, if held     CanTakeBack    TestScripts, TestTakeBackOfWhatIsGone
 //	deleted once, wherever       covered        TestScripts, TestCovered, TestRandomRuns
 //	handed out once              AsPaid, Seen   TestDrains, TestSeenBases
+//	… with an opid               Drain          TestHandOuts
+//	an empty counter goes        Emptied        TestHandOuts
 //	late rather than never       CanTakeBack    TestScripts, TestMistakes, TestRandomRuns (room for one)
 //	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
 //	work does not grow           Settle         TestManyDrainedTwins, TestDrains

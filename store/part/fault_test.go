@@ -59,7 +59,7 @@ func TestFaults(t *testing.T) {
 type broken struct {
 	*ride
 	fault
-	over   [counters][opids]bool // ids that no client uses any more
+	over   [counters][ids]bool // ids that no client uses any more
 	backup *region
 }
 

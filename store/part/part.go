@@ -23,6 +23,8 @@ type Region uint8
 // copy, which may be behind.
 type Part struct {
 	Region Region
+	// Drained: the newest change that made the counter exist was a Drain.
+	Drained bool
 	// Clock is the sequence of the region's newest change of this counter, whatever changed.
 	// 0: nothing is known of the part but its base.
 	Clock uint64
@@ -182,12 +184,22 @@ func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
 	if q == nil {
 		return
 	}
-	q.Clock, q.Live = seq, seq
+	q.Clock, q.Live, q.Drained = seq, seq, false
 	q.setSum(q.sum().add(made))
 	q.account(made)
 	if under.HLC != 0 {
 		under.Clock = seq
 		q.Expire = under
+	}
+}
+
+// Drain takes off what was handed out, at r's sequence seq. It is an increment by as much less, and no
+// deletion: so what two regions hand out at once is subtracted twice, and a drain is taken back as an
+// increment is. But as long as the value is 0, the counter does not exist.
+func (p *Parts) Drain(r Region, seq uint64, amount int64, under Expiry) {
+	if p.next(r, seq) != nil {
+		p.Increment(r, seq, -amount, under)
+		p.at(r).Drained = true
 	}
 }
 
@@ -230,7 +242,7 @@ func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBas
 		return
 	}
 	q.mergeBase(q.asBase())
-	q.Clock, q.Live = seq, seq
+	q.Clock, q.Live, q.Drained = seq, seq, false
 	q.Set = Register{Clock: seq, HLC: hlc, Value: value}
 	q.Expire, q.Undo, q.Settled = Expiry{}, nil, nil
 	if expire.HLC != 0 {

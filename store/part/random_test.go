@@ -11,7 +11,7 @@ import (
 type ride struct {
 	*world
 	rng   *rand.Rand
-	ranks [counters][opids][]int
+	ranks [counters][ids][]int
 	trace []string
 	lost  int // a region that is lost; -1: none
 }

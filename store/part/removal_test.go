@@ -33,7 +33,7 @@ func (r record) lostTo(k, x int, b *record) debt {
 
 // removal is what a region knows of the removal of another one.
 type removal struct {
-	best [counters][opids]record
+	best [counters][ids]record
 	owed []debt
 	lost int // the region that is removed; -1: none
 	heir Region

@@ -170,6 +170,7 @@ func junk(rng *rand.Rand, r Region) Part {
 	v := func() int64 { return []int64{rng.Int64N(9) - 4, int64(rng.Uint64()), math.MaxInt64}[rng.IntN(3)] }
 	q := Part{Region: r, Clock: clock(), Cum: v(), High: v()}
 	q.Live = q.Clock - rng.Uint64N(min(q.Clock, 4)+1)
+	q.Drained = q.Live > 0 && rng.IntN(2) == 0
 	if rng.IntN(2) == 0 {
 		q.Base = Base{clock(), v(), v()}
 	}

@@ -45,30 +45,41 @@ func (q *Part) asBase() Base { return Base{q.Clock, q.Cum, q.High} }
 func (b *Base) sum() sum { return whole(b.Cum, b.High) }
 
 // Alive reports whether the counter exists: some region incremented or set it, and no
-// deletion has seen that.
-func (p Parts) Alive() bool {
-	for i := range p {
-		if p[i].Live > p[i].Base.Clock {
-			return true
-		}
-	}
-	return false
+// deletion has seen that; nor is it empty as it was drained.
+func (p Parts) Alive() bool { return p.undeleted() && !(p.Drained() && p.sum() == sum{}) }
+
+// undeleted reports whether some region incremented, set or drained the counter, and no deletion has seen
+// that.
+func (p Parts) undeleted() bool {
+	return slices.ContainsFunc(p, func(q Part) bool { return q.Live > q.Base.Clock })
 }
+
+// Drained reports whether a drain was the last thing that some region did to the counter.
+func (p Parts) Drained() bool {
+	return slices.ContainsFunc(p, func(q Part) bool { return q.Drained && q.Live > q.Base.Clock })
+}
+
+// MayBeAlive is Alive of parts without the take-backs that they keep (Delta.Heads): of some they
+// cannot tell.
+func (p Parts) MayBeAlive() (may, must bool) { return p.undeleted(), p.undeleted() && !p.Drained() }
 
 // Value is the sum of all parts, and of the register with the highest time (of two, that of the
 // higher region). If it is no int64, the nearest one is returned, and clamped is true.
 func (p Parts) Value() (v int64, clamped bool) { return p.sum().nearest() }
 
-// AsTakenBack is the value after a TakeBack.
-func (p Parts) AsTakenBack(o Owed) (v int64, clamped bool) {
+// AsTakenBack is the value after a TakeBack, and whether the counter exists then.
+func (p Parts) AsTakenBack(o Owed) (v int64, exists bool) {
 	if o.Dot > p.get(o.Region).Base.Clock && !slices.ContainsFunc(p.covered(), func(c Cover) bool {
 		return c.at() == o.at()
 	}) { // as nearly always
-		return p.sum().sub(o.Made).nearest()
+		left := p.sum().sub(o.Made)
+		v, _ = left.nearest()
+		return v, p.undeleted() && !(p.Drained() && left == sum{})
 	}
 	p = p.Clone()
 	p.TakeBack(math.MaxUint64, o)
-	return p.Value()
+	v, _ = p.Value()
+	return v, p.Alive()
 }
 
 // sum is the value, whole.
@@ -249,7 +260,16 @@ func (q *Part) tookBack(dot uint64) bool {
 // deletion of its own: another region's has removed what there was. Until then nobody drops the counter.
 func (p Parts) Unclosed(r Region) bool {
 	q := p.get(r)
-	return !q.closed() && !p.Alive()
+	return !q.closed() && !p.undeleted()
+}
+
+// Emptied reports whether r should delete a counter that does not exist as drains have left nothing: when all
+// regions have taken all of it (acked, as in Droppable), so that nobody takes a drain back any more. There
+// must be nothing owed.
+func (p Parts) Emptied(acked func(by, of Region) uint64, regions []Region) bool {
+	return p.undeleted() && !p.Alive() && !slices.ContainsFunc(p, func(q Part) bool {
+		return !ackedByAll(q.Region, q.Clock, acked, regions)
+	})
 }
 
 // closed reports whether the part has nothing but a clock and a base of sum 0, as its region's own deletion

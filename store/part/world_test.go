@@ -13,7 +13,8 @@ import (
 const (
 	regions  = 3
 	counters = 2
-	opids    = 3 // 0: no opid
+	opids    = 3         // of increments; 0: no opid
+	ids      = opids + 3 // the others are of drains (Parts.Drain)
 )
 
 var everyone = []Region{0, 1, 2}
@@ -62,9 +63,9 @@ type region struct {
 	hlc   uint64
 	keys  [counters]Parts // never changed in place: edit
 	plain [counters]plain
-	own   [counters][opids]app
-	heard [counters][opids][regions]app
-	known [counters][opids]int // the lowest known rank, + 1
+	own   [counters][ids]app
+	heard [counters][ids][regions]app
+	known [counters][ids]int // the lowest known rank, + 1
 	cur   [regions]uint64
 	acked [regions][regions]uint64 // what each has taken, as it said in its stream
 	removal
@@ -138,7 +139,10 @@ type rules struct {
 
 	noCover    bool // a deletion removes the applications that it has seen, not the operations
 	drainsOwed bool // a drain hands out what is owed
-	remember   bool // a take-back does not ask whether it was removed, nor marks the record
+
+	drainDeletes bool // a drain with an opid is a deletion
+	closesEarly  bool // what drains have emptied is deleted before all have acknowledged them
+	remember     bool // a take-back does not ask whether it was removed, nor marks the record
 }
 
 type world struct {
@@ -373,6 +377,8 @@ func (p *Parts) redo(m *message) {
 		p.Increment(m.from, m.seq, m.made, m.expire)
 	case 'd':
 		p.Delete(m.from, m.seq, m.bases)
+	case 'h':
+		p.Drain(m.from, m.seq, -m.made, m.expire)
 	case 's':
 		p.Assign(m.from, m.seq, m.expire.HLC, m.value, m.bases, Expiry{})
 	case 'e':
@@ -549,11 +555,30 @@ func (w *world) close(i, k int) bool {
 	if w.closeLost(i, k) {
 		return true
 	}
-	if r := &w.r[i]; !r.parts(k).Unclosed(r.id) {
+	r := &w.r[i]
+	ofKey := func(d debt) bool { return d.k == k }
+	emptied := r.parts(k).Emptied(w.acked(r), r.living()) && !slices.ContainsFunc(r.owed, ofKey) &&
+		!slices.ContainsFunc(r.due, ofKey)
+	if !emptied && !r.parts(k).Unclosed(r.id) {
 		return false
 	}
 	w.del(i, k, true)
 	return true
+}
+
+// acked returns what a region knows of how far others have taken the streams.
+func (w *world) acked(r *region) func(by, of Region) uint64 {
+	return func(by, of Region) uint64 {
+		switch {
+		case int(of) == r.lost:
+			return w.ackedLost(r, by)
+		case by == r.id:
+			return r.cur[of]
+		case w.rules.ownAcks && of != r.id, w.rules.closesEarly:
+			return 1 << 60
+		}
+		return r.acked[by][of]
+	}
 }
 
 // drop forgets a counter that does not exist any more.
@@ -564,25 +589,13 @@ func (w *world) drop(i, k int) bool {
 		return false
 	}
 	w.pay(i, k)
-	acked := func(by, of Region) uint64 {
-		if int(of) == r.lost {
-			return w.ackedLost(r, by)
-		}
-		if by == r.id {
-			return r.cur[of]
-		}
-		if w.rules.ownAcks && of != r.id {
-			return 1 << 60
-		}
-		return r.acked[by][of]
-	}
 	if w.rules.noClosing {
 		p = slices.Clone(p)
 		for j := range p {
 			p[j] = Part{Region: p[j].Region, Base: Base{Clock: max(p[j].Base.Clock, p[j].Clock)}}
 		}
 	}
-	if !p.Droppable(acked, r.living()) {
+	if !p.Droppable(w.acked(r), r.living()) {
 		return false
 	}
 	r.keys[k] = nil

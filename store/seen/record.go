@@ -90,6 +90,14 @@ func (o *Original) IsDrain() bool { return o.Is(DrainSome) || o.Is(DrainNone) }
 // Own reports whether the operation was applied here, and counts.
 func (o *Original) Own() bool { return !o.Other }
 
+// Made is what the operation has added to the counter: what a drain answers it has taken off.
+func (o *Original) Made() int64 {
+	if o.Is(DrainSome) {
+		return -o.Result
+	}
+	return o.Delta - o.Clip
+}
+
 // Before reports whether the application has a smaller rank than another one of the same
 // (key, opid): of all regions' applications the one of the smallest rank counts. An own
 // one's region is self. The order is total and never changes, as what it rests on does
@@ -116,7 +124,7 @@ const (
 	fieldOrigin = 2 // Original.Region, a byte, and Dot, as appendDot writes it; not of an own one
 	fieldTaken  = 3 // Original.Taken, as appendDot writes it; only behind an origin
 	fieldHold   = 4 // Original.Hold: how, a byte, and the others, varints; only of an own one
-	fieldUse    = 5 // Original.Use, a byte; only of an own one
+	fieldUse    = 5 // Original.Use, a byte; only of an own one, but for drains
 )
 
 // AppendTo appends the record's value, as runs keep it: key, opid, delta, result, wall
@@ -294,9 +302,10 @@ func (d *decoder) original() Original {
 			o.Hold = ReadHoldEnd(field)
 			ok = o.Hold != nil && o.Own()
 		case fieldUse:
-			ok = len(field) == 1 && field[0]-1 < byte(Items) && o.Own() && o.Hold == nil
+			ok = len(field) == 1 && field[0]-1 < byte(Items) && o.Hold == nil
 			if ok {
 				o.Use = Use(field[0])
+				ok = o.Own() || o.IsDrain()
 			}
 		}
 		if !ok {
