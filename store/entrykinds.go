@@ -224,8 +224,7 @@ func moneyKinds() map[entryKind]kindRow {
 		},
 		entryDrain: {
 			name: "drain", meaning: "an idempotent operation that deleted the counter. drain: 1 its value was " +
-				"value, 2 there was none. With a note it subtracted value from the own part, which is drained then, and " +
-				"delta is left",
+				"value, 2 there was none. With a note it subtracted value from the own part, which is drained then",
 			fields: []entryField{fieldTable, fieldOp, fieldDrain},
 			fits:   func(e *entry) bool { return e.use == seen.DrainSome || e.use == seen.DrainNone },
 			traits: hasTable | hasOpid | isPlain, key: keyCounter,

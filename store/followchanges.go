@@ -486,7 +486,7 @@ func (r *following) tell(p uint16, seq uint64) {
 		return
 	}
 	r.change = Followed{Partition: p, Seq: seq, Key: e.key, Wall: r.reader.at.wall}
-	if e.kind != entryDelete && row.traits&ofRegions == 0 && e.flags&flagExpired != 0 { // the counter before this one
+	if e.kind != entryDelete && !e.kind.is(ofRegions) && e.flags&flagExpired != 0 { // the counter before
 		r.change.Kind = FollowedExpired
 		r.pass()
 		r.change.Kind, r.change.Index = FollowedAdd, 1

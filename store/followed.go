@@ -92,7 +92,7 @@ func (e *entry) followHoldEnd(f *Followed) bool {
 func (e *entry) followDrain(f *Followed) bool {
 	f.Kind, f.ID, f.Delta = FollowedDrained, e.id, -e.value
 	if e.flags&flagRegional != 0 && !e.ends() {
-		f.Kind, f.Value = FollowedAdd, e.delta
+		f.Kind, f.Value = FollowedAdd, e.r.note.Left
 	}
 	return e.use == seen.DrainSome
 }

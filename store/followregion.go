@@ -82,7 +82,7 @@ func (r *following) byRegion(tells bool) bool {
 	if e.kind == entryTakeBack && r.names() { // the operation that counts
 		r.pass()
 		back.Value, back.Index = f.Value+back.Delta, 1
-		if t.values[string(e.key)] = back.Value; e.ends() { // the rest are of what is gone
+		if t.values[string(e.key)] = back.Value; e.ends() { // later operations are of a counter that is gone
 			delete(t.values, string(e.key))
 		}
 	}

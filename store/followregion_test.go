@@ -62,6 +62,58 @@ func TestFollowedByRegions(t *testing.T) {
 	}
 }
 
+// TestFollowedHandOuts: what drains make of a counter is told exactly, in the region that drains, in one that
+// takes that back, and in others; what they have emptied is gone.
+func TestFollowedHandOuts(t *testing.T) {
+	w := newTestRegions(t, 2, 1, 1, 1)
+	w.drainLogs()
+	a, b, c := w.r[0], w.r[1], w.r[2]
+	b.clock.advance(time.Hour / 2)
+	f := newTestFollower(b.s)
+	f.whole = true
+	f.catchUp(t, FollowNow)
+	from := func(o *testRegion) { w.takeFrom(b, o) }
+	for i, s := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { cincr(b.s, "k", "1", 5); w.drainedIn(b, "d", 5, true) }, "add k 1 = 5 by 5, drained k d by -5"},
+		{func() { w.drainedIn(b, "e", -1, true) }, ""},
+		{func() { cincr(a.s, "k", "2", 7); w.drainedIn(a, "f", 7, true); from(a) }, ""},
+		{func() { cincr(a.s, "k", "3", 2); from(a) }, "add k 3 = 2 by 2 of region0"},
+		{func() { w.drainedIn(a, "g", 2, true); from(a) }, "deleted k  of region0"},
+		{func() { cincr(b.s, "k", "4", 100); w.takeFrom(a, b); w.drainedIn(a, "h", 100, true); from(a) },
+			"add k 4 = 100 by 100, deleted k  of region0"},
+		// two drains at once, and what makes up for them
+		{func() { cincr(b.s, "k", "5", 10); w.takeFrom(a, b) }, "add k 5 = 10 by 10"},
+		{func() { w.drainedIn(a, "i", 10, true); w.drainedIn(b, "j", 10, true); from(a) }, "drained k j by -10, add k i = -10 by -10 of region0"},
+		{func() { cincr(b.s, "k", "6", 10) }, "add k 6 = 0 by 10, deleted k "},
+		// twins: the drain of the other region counts
+		{func() { cincr(a.s, "k", "8", 4); w.drainedIn(a, "t", 4, true); cincr(b.s, "k", "7", 3) },
+			"add k 7 = 3 by 3"},
+		{func() { w.drainedIn(b, "t", 3, true); from(a) },
+			"drained k t by -3, takeback k t = 3 by 3 of region1"},
+		// what is owed is left
+		{func() { cincr(a.s, "k", "x", 20); cincr(c.s, "k", "x", 20); from(a) }, "add k x = 23 by 20 of region0"},
+		{func() { from(c) }, "merged k  = 43 by 20 of region2"},
+		{func() { w.drainedIn(b, "l", 23, true) }, "add k l = 20 by -23"},
+		{func() { w.takeFrom(c, a); w.takeFrom(c, b); from(c) }, "deleted k  of region2"},
+		// what a take-back has ended, later operations do not bring back
+		{func() { w.takeFrom(a, b); w.takeFrom(a, c); cincr(a.s, "k", "9", 1) }, ""},
+		{func() { w.drainedIn(a, "m", 1, true); from(a) }, ""},
+		{func() { cincr(b.s, "k", "y", 5); cincr(c.s, "k", "y", 5); cincr(c.s, "k", "z", -5) }, "add k y = 5 by 5"},
+		{func() { from(c) },
+			"add k y = 10 by 5 of region2, takeback k y = 5 by -5 of region1, deleted k  of region1"},
+	} {
+		f.lines = nil
+		s.do()
+		f.catchUp(t, FollowCursor)
+		if got := strings.Join(f.lines, ", "); got != s.want {
+			t.Errorf("step %d: told %q, want %q", i, got, s.want)
+		}
+	}
+}
+
 // followedWorld are followers of regions that come, go and start again.
 type followedWorld struct {
 	*testRemoval
@@ -88,6 +140,22 @@ func (w *followedWorld) poll() {
 	f.count = 1 + w.rnd.IntN(30)
 	if _, err := f.ask(FollowCursor); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// handOut counts or drains in a region, sometimes what another one does.
+func (w *followedWorld) handOut() {
+	r, n := w.r[w.rnd.IntN(len(w.r))], w.told["handed"]
+	w.told["handed"]++
+	key, id := []byte(fmt.Sprint("d", n%2)), []byte(fmt.Sprint("hand", n-w.rnd.IntN(8)/2*2))
+	op := Op{Kind: CIncrBy, Key: key, ID: append(id, 'i'), Delta: 5}
+	if w.rnd.IntN(2) == 0 {
+		op = Op{Kind: CGetDel, Key: key, ID: append(id, 'd')}
+	} else if w.rnd.IntN(4) == 0 {
+		op = Op{Kind: IncrBy, Key: key, Delta: w.rnd.Int64N(9) - 4}
+	}
+	if op = do(r.s, op); op.Err != nil {
+		w.told[op.Err.Error()]++
 	}
 }
 
@@ -134,7 +202,7 @@ func (w *followedWorld) check() {
 // has are the counters of a region, also those whose time has come.
 func (w *followedWorld) has(r *testRegion) map[string]int64 {
 	has := make(map[string]int64)
-	for prefix, n := range map[string]int{"k": w.keys, "e": passingKeys} {
+	for prefix, n := range map[string]int{"k": w.keys, "e": passingKeys, "d": 2} {
 		for i := range n {
 			key := fmt.Sprint(prefix, i)
 			get(r.s, key) // into memory
@@ -166,6 +234,9 @@ func TestFollowRegions(t *testing.T) {
 				if step(); w.rnd.IntN(4) == 0 {
 					w.poll()
 				}
+				if w.rnd.IntN(8) == 0 {
+					w.handOut()
+				}
 			}
 			w.check()
 		}
@@ -182,7 +253,8 @@ func TestFollowRegions(t *testing.T) {
 		w.drain()
 		w.check()
 	}
-	for _, kind := range []string{"add", "set", "value", "merged", "takeback", "deleted", "expired", "flushed"} {
+	for _, kind := range []string{"add", "set", "value", "merged", "takeback", "deleted", "expired", "flushed",
+		"drained"} {
 		if told[kind] == 0 && *removalRuns >= 9 {
 			t.Errorf("nothing was told as %q: %v", kind, told)
 		}

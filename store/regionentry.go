@@ -41,6 +41,7 @@ type regionNote struct {
 	// Absent: a deletion of a key that did not exist any more closes the own part. Of an increment or a drain:
 	// the counter does not exist afterwards.
 	Absent bool
+	Left   int64 // by a drain
 	// Bases are what a SET or a deletion has seen of the other regions.
 	Bases []part.RegionBase
 }
@@ -85,14 +86,15 @@ const (
 	noteHLC = 1 << iota
 	noteAbsent
 	noteBases
-	noteAll = noteHLC | noteAbsent | noteBases
+	noteLeft
+	noteAll = noteHLC | noteAbsent | noteBases | noteLeft
 )
 
 // maxNote bounds what a note takes in the log, with its length.
-const maxNote = 2 + 1 + binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+3*binary.MaxVarintLen64)
+const maxNote = 2 + 1 + 2*binary.MaxVarintLen64 + 2 + part.MaxRegions*(1+3*binary.MaxVarintLen64)
 
-// appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, and if bit 2 the
-// bases (part.AppendBases). Bit 1 is Absent.
+// appendTo appends the note: fields u8, the HLC u and the region u8 if bit 0, if bit 2 the
+// bases (part.AppendBases), and if bit 3 what is left v. Bit 1 is Absent.
 func (n *regionNote) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, 0)
@@ -106,6 +108,10 @@ func (n *regionNote) appendTo(b []byte) []byte {
 	if len(n.Bases) > 0 {
 		b[at] |= noteBases
 		b = part.AppendBases(b, n.Bases)
+	}
+	if n.Left != 0 {
+		b[at] |= noteLeft
+		b = binary.AppendVarint(b, n.Left)
 	}
 	return b
 }
@@ -126,6 +132,9 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {
 		n.Bases = part.ReadBases(&r.Reader)
+	}
+	if fields&noteLeft != 0 {
+		n.Left = r.Varint()
 	}
 	r.End()
 	var again [maxNote]byte

@@ -14,7 +14,7 @@ import (
 // someRegional has something in each field.
 func someRegional() *regional {
 	return &regional{
-		note: regionNote{HLC: 1e12, By: 3, Absent: true,
+		note: regionNote{HLC: 1e12, By: 3, Absent: true, Left: -4,
 			Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}},
 				{Region: 9, Base: part.Base{Clock: 1}}}},
 		parts: part.Parts{part.FromCounter(3, -5, 1<<40)},
@@ -32,7 +32,7 @@ func someRegional() *regional {
 // TestRegionEntries: what a member logs comes back, and its room is enough; what no member logs is
 // refused.
 func TestRegionEntries(t *testing.T) {
-	far := regionNote{HLC: part.MaxHLC, Absent: true}
+	far := regionNote{HLC: part.MaxHLC, Absent: true, Left: math.MinInt64}
 	for i := range part.MaxRegions {
 		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i),
 			Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64, High: -1 << 56}})

@@ -344,7 +344,7 @@ func (p *machine) redoOwnParts(e *entry, seq uint64, _ moment) error {
 		case entrySpent, entryRights:
 			value = shown(c.parts())
 		case entryDrain:
-			value = e.delta
+			value = e.r.note.Left
 		}
 		p.showParts(c, seq, value)
 	}

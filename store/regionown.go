@@ -94,8 +94,8 @@ func (x *turn) noteDelete(e *entry, r *ref) {
 	}
 }
 
-// noteDrain notes the expiry under which a drain was made, as of an increment, and what it leaves: what is owed
-// (drained), or nothing.
+// noteDrain notes the expiry under which a drain was made, as of an increment, and what it leaves: what is
+// owed (drained), or nothing.
 func (x *turn) noteDrain(e *entry, r *ref) {
 	if !x.givesParts(r) {
 		return
@@ -104,8 +104,7 @@ func (x *turn) noteDrain(e *entry, r *ref) {
 	under := parts.Expiry()
 	parts.Drain(r.p.self(), math.MaxUint64, e.value, under)
 	e.setExpire(r.c.expire)
-	e.delta = shown(parts)
-	e.addNote(regionNote{HLC: under.HLC, By: under.By, Absent: !parts.Alive()})
+	e.addNote(regionNote{HLC: under.HLC, By: under.By, Absent: !parts.Alive(), Left: shown(parts)})
 }
 
 // closePart logs the deletion of a key that does not exist any more: it closes the own part.
