@@ -38,8 +38,8 @@ type regionNote struct {
 	// increment was made under, and By the region that has set it; 0: none.
 	HLC uint64
 	By  part.Region
-	// Absent: a deletion of a key that did not exist any more closes the own part. Of an increment or a drain:
-	// the counter does not exist afterwards.
+	// Absent: a deletion of a key that did not exist any more closes the own part. Of an increment or a
+	// drain: the counter does not exist afterwards.
 	Absent bool
 	Left   int64 // by a drain
 	// Bases are what a SET or a deletion has seen of the other regions.

@@ -37,7 +37,8 @@ func TestCode(t *testing.T) {
 	}
 	p, err := Decode(b)
 	if err != nil || !slices.EqualFunc(p, sample, func(x, y Part) bool {
-		return x.Region == y.Region && x.Drained == y.Drained && x.Clock == y.Clock && x.Base == y.Base && equalButBase(x, y)
+		return x.Region == y.Region && x.Drained == y.Drained && x.Clock == y.Clock && x.Base == y.Base &&
+			equalButBase(x, y)
 	}) {
 		t.Fatalf("%+v, %v", p, err)
 	}
