@@ -406,6 +406,9 @@ func (x *turn) cGetDel(op *Op) error {
 		if op.Value = x.drained(r); op.Value == math.MinInt64 && x.givesParts(r) {
 			return ErrOverflow
 		}
+		if err := x.checkRights(r, -op.Value); err != nil {
+			return err
+		}
 	}
 	if err := x.makeRoom(r); err != nil {
 		return err

@@ -141,11 +141,6 @@ func (x *turn) openRights(r *ref) error {
 // those that live, and knows all that these know of others.
 func (p *machine) beginsRights() bool { return p.regions.ids[0] == p.self() && !p.levelsAny() }
 
-// levelsAny reports whether a region was removed, and this one has not levelled.
-func (p *machine) levelsAny() bool {
-	return slices.ContainsFunc(p.regions.Members, func(m RegionMember) bool { return p.levelling(m.Region) })
-}
-
 func (x *turn) logRights(r *ref, ch part.RightsChange) error {
 	if err := x.world.reserveMore(entryRoom + len(r.key) + len(ch.AppendTo(nil))); err != nil {
 		return err

@@ -39,7 +39,10 @@ func (w *escrowWorld) change(r *testRegion) {
 	op := Op{Kind: CIncrBy, Key: fmt.Append(nil, "b:", w.rnd.IntN(3)), Delta: w.rnd.Int64N(11) - 5}
 	switch w.rnd.IntN(3) {
 	case 0:
-		op.Kind = IncrBy
+		if op.Kind = IncrBy; w.rnd.IntN(4) == 0 {
+			op.Kind, op.Delta, op.ID = CGetDel, 0, fmt.Append(nil, "op-", len(w.opids))
+			w.opids = append(w.opids, op)
+		}
 	case 1:
 		op.ID = fmt.Append(nil, "op-", len(w.opids))
 		w.opids = append(w.opids, op)
@@ -252,6 +255,10 @@ func TestRightsOfRegions(t *testing.T) {
 	}
 	if has, _ := w.rightsOf(a, "b:1"); has != [part.Sides]int64{0, 2} {
 		t.Errorf("of 10, half of which was given twice, %d are left", has)
+	}
+	drain := Op{Kind: CGetDel, Key: []byte("b:0"), ID: []byte("drain")}
+	if err := do(a.s, drain).Err; !errors.Is(err, ErrNoRights) {
+		t.Errorf("it hands out what others may: %v", err)
 	}
 	for name, op := range map[string]Op{
 		"SET":          {Kind: Set, Key: []byte("b:0"), Delta: 5},

@@ -114,7 +114,7 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 	}
 	self, acked := g.Self, g.acked(r.slot)
 	if r.c.kind == TypeNone {
-		emptied := !stays && parts.Emptied(acked, g.ids) && !r.p.levels()
+		emptied := !stays && parts.Emptied(acked, g.ids) && !r.p.levelsAny()
 		if emptied || parts.Unclosed(self) {
 			x.closePart(r)
 			return true

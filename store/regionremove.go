@@ -196,8 +196,8 @@ func (p *machine) levelling(r part.Region) bool {
 	return p.regions.gone(r) && p.regions.stated[statement{r, RegionSource{p.self(), p.id}}].seq == 0
 }
 
-// levels reports whether this region levels for any.
-func (p *machine) levels() bool {
+// levelsAny reports whether a region was removed, and this one has not levelled.
+func (p *machine) levelsAny() bool {
 	return slices.ContainsFunc(p.regions.Members, func(m RegionMember) bool { return p.levelling(m.Region) })
 }
 
