@@ -166,7 +166,8 @@ func (c *regionClient) loosely(id string) {
 func (c *regionClient) within(id string) {
 	key := fmt.Sprint(boundedKey, ":", c.rng.IntN(looseCounters))
 	n := strconv.Itoa(c.rng.IntN(16) - 5)
-	all := [][]string{{"CINCRBY", key, id, n}, {"CINCRBY", key, id, n}, {"INCRBY", key, n}, {"GET", key}, {"CGETDEL", key, id}}
+	all := [][]string{{"CINCRBY", key, id, n}, {"CINCRBY", key, id, n}, {"INCRBY", key, n}, {"GET", key},
+		{"CGETDEL", key, id}}
 	words := all[c.rng.IntN(len(all))]
 	for range 1 + c.rng.IntN(3) {
 		at := c.pick()
