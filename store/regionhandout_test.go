@@ -166,6 +166,38 @@ func TestHandOutLost(t *testing.T) {
 	}
 }
 
+// TestHandOutOfRemoved: another region has handed out what a region counted that is removed then. Its heir does
+// not delete the one without the other, though the counter does not exist.
+func TestHandOutOfRemoved(t *testing.T) {
+	t.Parallel()
+	w := newTestRemoval(t, 2, 1, 1, 1)
+	w.drain()
+	for range 20 { // its log gets ahead of its heir's
+		must(t, incr(w.r[1].s, "k", 5).Err)
+	}
+	w.drain()
+	w.loseOne(1, 2)
+	for range 3 {
+		for _, r := range w.r {
+			w.progress(r)
+		}
+	}
+	w.drainedIn(w.r[0], "d", 100, true)
+	for range 5 {
+		for _, r := range w.r {
+			w.progress(r)
+		}
+		w.takeFrom(w.r[1], w.r[0]) // which is not told how far the heir has taken it
+		w.r[1].s.dropEnded(w.r[1].s.partitions[0], new(Batch))
+	}
+	w.finish()
+	w.show("removed", 0)
+	w.forgotten()
+	wantOp(t, cincr(w.r[1].s, "k", "y", 7), 7, true)
+	w.drain()
+	w.show("anew", 7)
+}
+
 // TestHandOutIsStated: the state of a region tells which of its operations were drains.
 func TestHandOutIsStated(t *testing.T) {
 	t.Parallel()

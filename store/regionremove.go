@@ -272,10 +272,20 @@ func (r *ref) aheadOf(gone part.Region) uint64 {
 }
 
 // closeFor closes the parts that removed regions have of a key that does not exist any more, if
-// this one is their heir. A part ahead of this region's log could never be acknowledged.
+// this one is their heir. A part ahead of this region's log could never be acknowledged. One of a key that
+// drains have emptied stays, since the others' are not deleted either.
 func (x *turn) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
-		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
+		if !m.Gone || !r.p.inherited(m.Region) {
+			continue
+		}
+		ahead := r.aheadOf(m.Region)
+		switch {
+		case r.c.parts().Undeleted():
+			if ahead > 0 {
+				x.logJumpBeyond(r.p, ahead)
+			}
+		case ahead > 0 || r.c.parts().Unclosed(m.Region):
 			if x.asHeir(r, m.Region, 1,
 				func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
 				return

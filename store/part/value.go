@@ -46,11 +46,11 @@ func (b *Base) sum() sum { return whole(b.Cum, b.High) }
 
 // Alive reports whether the counter exists: some region incremented or set it, and no
 // deletion has seen that; nor is it empty as it was drained.
-func (p Parts) Alive() bool { return p.undeleted() && !(p.Drained() && p.sum() == sum{}) }
+func (p Parts) Alive() bool { return p.Undeleted() && !(p.Drained() && p.sum() == sum{}) }
 
-// undeleted reports whether some region incremented, set or drained the counter, and no deletion has seen
+// Undeleted reports whether some region incremented, set or drained the counter, and no deletion has seen
 // that.
-func (p Parts) undeleted() bool {
+func (p Parts) Undeleted() bool {
 	return slices.ContainsFunc(p, func(q Part) bool { return q.Live > q.Base.Clock })
 }
 
@@ -61,7 +61,7 @@ func (p Parts) Drained() bool {
 
 // MayBeAlive is Alive of parts without the take-backs that they keep (Delta.Heads): of some they
 // cannot tell.
-func (p Parts) MayBeAlive() (may, must bool) { return p.undeleted(), p.undeleted() && !p.Drained() }
+func (p Parts) MayBeAlive() (may, must bool) { return p.Undeleted(), p.Undeleted() && !p.Drained() }
 
 // Value is the sum of all parts, and of the register with the highest time (of two, that of the
 // higher region). If it is no int64, the nearest one is returned, and clamped is true.
@@ -74,7 +74,7 @@ func (p Parts) AsTakenBack(o Owed) (v int64, exists bool) {
 	}) { // as nearly always
 		left := p.sum().sub(o.Made)
 		v, _ = left.nearest()
-		return v, p.undeleted() && !(p.Drained() && left == sum{})
+		return v, p.Undeleted() && !(p.Drained() && left == sum{})
 	}
 	p = p.Clone()
 	p.TakeBack(math.MaxUint64, o)
@@ -260,14 +260,14 @@ func (q *Part) tookBack(dot uint64) bool {
 // deletion of its own: another region's has removed what there was. Until then nobody drops the counter.
 func (p Parts) Unclosed(r Region) bool {
 	q := p.get(r)
-	return !q.closed() && !p.undeleted()
+	return !q.closed() && !p.Undeleted()
 }
 
 // Emptied reports whether r should delete a counter that does not exist as drains have left nothing: when all
 // regions have taken all of it (acked, as in Droppable), so that nobody takes a drain back any more. There
 // must be nothing owed.
 func (p Parts) Emptied(acked func(by, of Region) uint64, regions []Region) bool {
-	return p.undeleted() && !p.Alive() && !slices.ContainsFunc(p, func(q Part) bool {
+	return p.Undeleted() && !p.Alive() && !slices.ContainsFunc(p, func(q Part) bool {
 		return !ackedByAll(q.Region, q.Clock, acked, regions)
 	})
 }
