@@ -127,7 +127,7 @@ func TestHandOutAtOnce(t *testing.T) {
 	w.forgotten()
 }
 
-// TestHandOutAndCounted: increments make up for what was handed out twice; then nothing is left.
+// TestHandOutAndCounted: increments make up for amounts that were handed out twice; then nothing is left.
 func TestHandOutAndCounted(t *testing.T) {
 	t.Parallel()
 	w := newTestRegions(t, 2, 1, 1, 1)
@@ -166,8 +166,8 @@ func TestHandOutLost(t *testing.T) {
 	}
 }
 
-// TestHandOutOfRemoved: another region has handed out what a region counted that is removed then. Its heir does
-// not delete the one without the other, though the counter does not exist.
+// TestHandOutOfRemoved: one region has handed out the increments of another one, which is removed then. Its
+// heir does not delete the one without the other, though the counter does not exist.
 func TestHandOutOfRemoved(t *testing.T) {
 	t.Parallel()
 	w := newTestRemoval(t, 2, 1, 1, 1)
