@@ -177,7 +177,8 @@ var holdCommands = []Command{
 		Name: "cgetdel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns a counter and deletes it, once per operation id: a retry gets the same reply. EXACT " +
-			"tables only. Open holds stay.",
+			"tables only. Open holds stay. In regions it subtracts its answer instead, so that " +
+			"what others count meanwhile stays.",
 		Args:  []Arg{keyArg(), strArg("opid"), opt(with("AT", timeArg("unix-time-milliseconds")))},
 		Parse: parseCGetDel, Reply: replyValue,
 	},
