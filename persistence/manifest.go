@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/longlock"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
@@ -43,7 +43,7 @@ func manifestNumber(name string) (uint64, bool) {
 // manifestMark follows the MANIFEST that is being written. The mark is moved to
 // a new one only after the marker file that names it is durable.
 type manifestMark struct {
-	mu     sync.Mutex
+	mu     longlock.Mutex // held over the fsyncs of mark
 	mark   disk.MarkFile
 	num    uint64
 	synced int64

@@ -7,9 +7,10 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"math"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/longlock"
 )
 
 // The file of a mark has two slots on different pages, written in turns and in place,
@@ -115,8 +116,8 @@ type MarkFile struct {
 	Dir  string
 	Name string
 
-	mu   sync.Mutex
-	file vfs.File // nil before it is created
+	mu   longlock.Mutex // held over fsyncs
+	file vfs.File       // nil before it is created
 	last Mark
 	slot [markSlot]byte // being written; a field to spare an allocation
 }

@@ -84,7 +84,7 @@ type Log struct {
 	writes     disk.Work // of leaders
 	files      disk.Work // what extends files, and makes new ones
 	hang       hang
-	policyMu   sync.Mutex // one change of the policy at a time
+	policyMu   longlock.Mutex // one change of the policy at a time
 	recovery   Recovery
 	damage     error        // Damage
 	index      [][]location // by partition: what Open or BeginRecovery found, until EndRecovery
