@@ -304,15 +304,23 @@ func (k *TableKeeper) prepare(t Tables) error {
 	switch {
 	case lacks == "":
 		return nil
-	case why == store.ErrRescaling.Error():
-		return store.ErrRescaling
 	case why != "":
-		return errors.New(why)
+		return refusedTables(why)
 	case ctx.Err() == nil:
 		return undecided("this node ends")
 	}
 	return unchanged(fmt.Sprintf("the shard %.8s could not be prepared for another SCALE in time, and nothing "+
 		"has changed: try again", lacks))
+}
+
+// refusedTables returns the error with which a node has refused tables, of which only the text has come here.
+func refusedTables(why string) error {
+	for _, err := range []error{store.ErrRescaling, store.ErrDiskFull} {
+		if why == err.Error() {
+			return err // which clients are told by a code of its own
+		}
+	}
+	return errors.New(why)
 }
 
 // await waits until all shards have a version of the tables.

@@ -222,6 +222,19 @@ func TestTablesWaitForEveryShard(t *testing.T) {
 	})
 }
 
+// TestRefusedTables: a client is told the same of a full disk, and of a change of SCALE that must
+// wait, whichever node says so.
+func TestRefusedTables(t *testing.T) {
+	for _, want := range []error{store.ErrDiskFull, store.ErrRescaling} {
+		if got := refusedTables(want.Error()); !errors.Is(got, want) {
+			t.Errorf("%v is taken for %v", want, got)
+		}
+	}
+	if got := refusedTables("why"); got.Error() != "why" {
+		t.Error(got)
+	}
+}
+
 // TestTablesOutgrowNothing makes as many large changes one after the other as the node's own values have no
 // room for at once.
 func TestTablesOutgrowNothing(t *testing.T) {
