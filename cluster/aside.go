@@ -91,17 +91,19 @@ func (n *Net) identity() identity {
 // CatchesUp has f say where this node's log ends, and whether it has the entry at a place.
 func (n *Net) CatchesUp(f func(had place) (end place, has bool)) { n.catchesUp.Store(&f) }
 
-// hasCaughtUp reports whether this node's log has what it is charged to have lost. Then the log may
-// end from now on where it ends now, as if the node were started again: otherwise a node that
-// remembers what this one had acknowledged could never talk to it.
-func (n *Net) hasCaughtUp(had place) bool {
+// hasCaughtUp reports whether this node's log has what another node, from, charges it to have lost, and this
+// node has followed a leader since it was started: so it has all that was committed before, not only that
+// one entry. Then the log may end from now on where it ends now, as if the node were started again, and the
+// word of that node is void: otherwise the two could never elect a leader.
+func (n *Net) hasCaughtUp(from string, had place) bool {
 	f := n.catchesUp.Load()
-	if f == nil || had == unknownEnd {
+	if f == nil || had == unknownEnd || !n.isOfMajority() && !n.tookPart.Load() {
 		return false
 	}
 	end, has := (*f)(had)
 	if has {
 		n.SetEnd(later(end, n.identity().end))
+		n.withdraw(from)
 	}
 	return has
 }
@@ -115,7 +117,11 @@ func (n *Net) TakesPart(f func() bool) { n.takesPart.Store(&f) }
 // isOfMajority reports whether this node is one of a majority that works.
 func (n *Net) isOfMajority() bool {
 	f := n.takesPart.Load()
-	return f != nil && (*f)()
+	is := f != nil && (*f)()
+	if is {
+		n.tookPart.Store(true)
+	}
+	return is
 }
 
 // heard takes in why another node, from, refuses this one, which may be more than that the two do not talk.
@@ -259,6 +265,7 @@ func (n *Node) keepTelling() {
 		case <-n.stop:
 			return
 		case <-tick.C:
+			n.o.Net.isOfMajority() // so that it is known later (hasCaughtUp)
 			if n.Leads() && !n.st.DiskFull() {
 				n.noteProgress()
 				n.tellPasts(&last)

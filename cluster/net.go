@@ -101,6 +101,7 @@ type Net struct {
 	aside     atomic.Pointer[error] // why it stands aside
 	doubt     atomic.Pointer[error] // why it doubts itself
 	takesPart atomic.Pointer[func() bool]
+	tookPart  atomic.Bool // takesPart has said so since the start
 	catchesUp atomic.Pointer[func(had place) (end place, has bool)]
 	voters    atomic.Pointer[func() int]
 

@@ -474,6 +474,67 @@ func TestCaughtUp(t *testing.T) {
 	})
 }
 
+// TestCaughtUpAlone: the same, and the leader is gone again when the node hears, in answer to a call of
+// its own, that its directory is older. It doubts itself until it is told what it should have had.
+func TestCaughtUpAlone(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		s.mustAdd("k", "before")
+		s.awaitApplied()
+		knows, others := s.followers()
+		back, third := others[0], others[1]
+		older := back.copyRunning()
+		s.mustAdd("k", "lost")
+		s.awaitTold(knows, back)
+		s.awaitApplied()
+		for _, m := range s.members {
+			m.stop()
+		}
+		back.fs = older
+		third.forgets()
+		back.start()
+		third.start()
+		s.mustAdd("k", "again")
+		await(t, "it catches up", func() bool { return back.running().o.Net.tookPart.Load() })
+		third.stop()
+		await(t, "no leader", func() bool { return !back.running().takesPart() })
+		back.running().o.Net.heard(olderDirectory, knows.id)
+		if back.running().o.Net.Doubts() == nil {
+			t.Error("it does not doubt itself")
+		}
+		knows.start()
+		await(t, "one leads", func() bool { return back.running().Leads() || knows.running().Leads() })
+		if op := s.mustAdd("k", "on"); op.Value != 4 {
+			t.Errorf("the counter is %d", op.Value)
+		}
+	})
+}
+
+// TestOneEntryIsNotAll: a node has what another one charges it to have lost, and is believed only once it has
+// followed a leader since it was started: it may have acknowledged more than the other one knows.
+func TestOneEntryIsNotAll(t *testing.T) {
+	n, _ := listen(t, "2", NetOptions{Secret: testSecret,
+		Self: Identity{Cluster: testID("c"), Node: testID("2"), Format: FormatLevel}})
+	n.SetEnd(place{1, 10})
+	works, end := false, place{3, 30}
+	n.TakesPart(func() bool { return works })
+	n.CatchesUp(func(had place) (place, bool) { return end, had == place{2, 20} })
+	for _, step := range []struct {
+		works bool
+		had   place
+		want  bool
+	}{{false, place{2, 20}, false}, {true, place{2, 21}, false}, {true, place{2, 20}, true},
+		{false, place{2, 20}, true}, {true, unknownEnd, false}} {
+		works = step.works
+		if got := n.hasCaughtUp(testID("1"), step.had); got != step.want {
+			t.Errorf("%+v: %v", step, got)
+		}
+		if step.want && n.identity().end != end {
+			t.Errorf("%+v: its log ends at %v", step, n.identity().end)
+		}
+	}
+}
+
 // TestMajorityIsNotToldAway: a node stands aside at the word of others, unless it works in a majority.
 func TestMajorityIsNotToldAway(t *testing.T) {
 	for code, want := range map[answer]error{olderDirectory: errOlder, goesOn: errWentOn} {

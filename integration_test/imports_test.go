@@ -54,7 +54,7 @@ var mayImport = map[string]string{
 	"persistence": "persistence/crashtest persistence/disk persistence/oplog internal/longlock " +
 		"internal/raced",
 	"persistence/oplog":     "persistence/crashtest persistence/disk internal/longlock internal/raced",
-	"persistence/disk":      "",
+	"persistence/disk":      "internal/longlock",
 	"persistence/crashtest": "",
 }
 
