@@ -102,6 +102,40 @@ func TestRegionObjectShares(t *testing.T) {
 	}
 }
 
+// holdsObject checks that the key of these tests holds an object in a region.
+func (w *testRegions) holdsObject(r *testRegion, when string) {
+	w.t.Helper()
+	if op := do(r.s, Op{Kind: TypeOf, Key: []byte("k")}); !op.Type.isObject() || r.size() != 1 {
+		w.t.Fatalf("%s: region %d holds type %v in %d keys", when, r.n, op.Type, r.size())
+	}
+}
+
+// TestHandOutUnderObject: the others delete a counter that one region has drained, whose name an object has
+// there now. The object stays, and the counter is forgotten once that is gone.
+func TestHandOutUnderObject(t *testing.T) {
+	t.Parallel()
+	w := newTestRegions(t, 2, 1, 1)
+	w.drain()
+	a := w.r[0]
+	cincr(a.s, "k", "x", 100)
+	w.drainedIn(a, "d", 100, true)
+	must(t, do(a.s, Op{Kind: FBFAdd, Key: []byte("k"), Keys: [][]byte{[]byte("item")}}).Err)
+	for range 4 {
+		w.drain()
+		for _, r := range w.r {
+			r.s.dropEnded(r.s.partitions[0], new(Batch))
+		}
+	}
+	w.holdsObject(a, "deleted elsewhere")
+	must(t, a.s.Snapshot())
+	must(t, a.s.CloseNow())
+	w.open(a)
+	w.holdsObject(a, "opened again")
+	must(t, do(a.s, Op{Kind: Del, Keys: [][]byte{[]byte("k")}}).Err)
+	w.show("without the object", 0)
+	w.forgotten()
+}
+
 // told reports whether others are told of an entry of a kind.
 func (r *regionStore) told(after uint64, kind entryKind) (found bool) {
 	r.t.Helper()

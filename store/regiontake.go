@@ -13,7 +13,7 @@ import (
 // regionMerge applies what other regions did to a counter, in one step: its parts are logged as
 // they are afterwards. A key whose time has come goes first, if this region deletes it. If nothing is left
 // of the own part because another region's deletion has seen all of it, it is closed, so that
-// the key can be dropped.
+// the key can be dropped; under an object once that is gone.
 func (x *turn) regionMerge(op *Op) error {
 	r := &x.of(op)[0]
 	changes, ok := op.Object.([]Change)
@@ -80,7 +80,7 @@ func (x *turn) regionMerge(op *Op) error {
 	}
 	x.log(r.p, e)
 	x.settle(r, settled)
-	if r.c.parts().Unclosed(r.p.self()) && !r.keepsRights() {
+	if !aside && r.c.parts().Unclosed(r.p.self()) && !r.keepsRights() {
 		x.closePart(r)
 	}
 	for i := range changes {
