@@ -136,6 +136,32 @@ func TestHandOutUnderObject(t *testing.T) {
 	w.forgotten()
 }
 
+// TestTakeBackUnderObject: a region has drained a counter of which it has taken something back, and owes more
+// than that when an object has its name.
+func TestTakeBackUnderObject(t *testing.T) {
+	t.Parallel()
+	w := newTestRegions(t, 2, 1, 1)
+	w.drain()
+	a, b := w.r[0], w.r[1]
+	a.clock.advance(time.Hour / 2)
+	for _, r := range w.r {
+		cincr(r.s, "k", "x", 100)
+	}
+	w.takeFrom(a, b)
+	for _, r := range w.r {
+		cincr(r.s, "k", "y", 50)
+	}
+	w.drainedIn(a, "d", 150, true)
+	must(t, do(a.s, Op{Kind: FBFAdd, Key: []byte("k"), Keys: [][]byte{[]byte("item")}}).Err)
+	w.drainLogs()
+	a.s.dropEnded(a.s.partitions[0], new(Batch))
+	w.holdsObject(a, "all know what was taken back")
+	must(t, do(a.s, Op{Kind: Del, Keys: [][]byte{[]byte("k")}}).Err)
+	w.drain()
+	w.show("without the object", 0)
+	w.forgotten()
+}
+
 // told reports whether others are told of an entry of a kind.
 func (r *regionStore) told(after uint64, kind entryKind) (found bool) {
 	r.t.Helper()

@@ -133,8 +133,12 @@ func (x *turn) dropParts(r *ref) (stays bool) {
 	return stays || ownUndo(r.c.parts(), self)
 }
 
-// dropSpent forgets the take-backs of the own part that all regions know.
+// dropSpent forgets the take-backs of the own part that all regions know, unless it is aside: the entry would
+// take the place of the object.
 func (x *turn) dropSpent(r *ref) error {
+	if r.c.kind.isObject() {
+		return nil
+	}
 	g := r.p.regions
 	spent, some := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids, g.owed.byKey[string(r.key)])
 	if some && r.p.levelsAny() {
