@@ -162,6 +162,33 @@ func TestTakeBackUnderObject(t *testing.T) {
 	w.forgotten()
 }
 
+// TestStateBesideObject: a state tells the ids of a counter whose name an object has now, and none of the
+// object, also once that is gone.
+func TestStateBesideObject(t *testing.T) {
+	t.Parallel()
+	w := newTestRegions(t, 2, 1, 1)
+	w.drain()
+	a, b, key := w.r[0], w.r[1], []byte("k")
+	cincr(a.s, "k", "x", 100)
+	w.drainedIn(a, "d", 100, true)
+	must(t, do(a.s, Op{Kind: BFCAdd, Key: key, ID: []byte("items"), Keys: [][]byte{[]byte("item")}}).Err)
+	for range 2 {
+		all := w.pagesOf(b, a, 0, 1<<20, nil)
+		if len(all.ids) != 2 {
+			t.Errorf("ids are told: %v", all.ids)
+		}
+		for _, page := range all.raw {
+			_, err := b.s.Take(page)
+			must(t, err)
+		}
+		wantOp(t, cincr(b.s, "k", "x", 100), 100, false)
+		w.drainedIn(b, "d", 100, false)
+		must(t, do(a.s, Op{Kind: Del, Keys: [][]byte{key}}).Err)
+	}
+	w.drain()
+	w.show("stated", 0)
+}
+
 // told reports whether others are told of an entry of a kind.
 func (r *regionStore) told(after uint64, kind entryKind) (found bool) {
 	r.t.Helper()

@@ -379,8 +379,8 @@ func (t *pageTeller) pageOfIDs(at statePlace, most int) (here point, err error) 
 	here = p.here()
 	t.w.entries = slices.Grow(t.w.entries, size)
 	for i := range ids {
-		// Ids of operations on objects stay here.
-		if p.objects[string(ids[i].key)] == nil && p.catalog.find(ids[i].key).Told() {
+		// Ids of operations on objects stay here, but not those of counters whose names objects have now.
+		if ids[i].Use != seen.Items && p.catalog.find(ids[i].key).Told() {
 			t.id(&ids[i])
 		}
 	}
