@@ -535,7 +535,7 @@ func (p *machine) resolve(e *entry, seq uint64) error {
 	switch {
 	case e.c == nil:
 	case row.key == keyObject:
-		if p.regions != nil {
+		if p.regions != nil && e.c.seq == 0 { // else the parts of the row may have been forgotten since
 			return p.loadAside(e.c)
 		}
 	case e.c.seq == 0 && (e.needsParts() || e.flags&flagWasObject != 0 && e.kind == entryDelete &&

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -187,6 +188,29 @@ func TestStateBesideObject(t *testing.T) {
 	}
 	w.drain()
 	w.show("stated", 0)
+}
+
+// TestObjectOfForgotten: a key gets an object once its counter is forgotten. After a crash the parts that its
+// row still has do not come back.
+func TestObjectOfForgotten(t *testing.T) {
+	t.Parallel()
+	w := newTestRegions(t, 2, 1, 1)
+	w.drain()
+	for _, r := range w.r {
+		cincr(r.s, "k", "of "+fmt.Sprint(r.n), 5)
+	}
+	w.drain()
+	a, keys := w.r[0], [][]byte{[]byte("k")}
+	must(t, a.s.Snapshot())
+	must(t, do(a.s, Op{Kind: Del, Keys: keys}).Err)
+	w.drain()
+	w.forgotten()
+	must(t, do(a.s, Op{Kind: FBFAdd, Key: keys[0], Keys: [][]byte{[]byte("item")}}).Err)
+	must(t, a.s.CloseNow())
+	w.open(a)
+	w.holdsObject(a, "opened again")
+	must(t, do(a.s, Op{Kind: Del, Keys: keys}).Err)
+	w.show("without the object", 0)
 }
 
 // told reports whether others are told of an entry of a kind.
