@@ -91,22 +91,24 @@ func (n *Net) identity() identity {
 // CatchesUp has f say where this node's log ends, and whether it has the entry at a place.
 func (n *Net) CatchesUp(f func(had place) (end place, has bool)) { n.catchesUp.Store(&f) }
 
-// hasCaughtUp reports whether this node's log has what another node, from, charges it to have lost, and this
-// node has followed a leader since it was started: so it has all that was committed before, not only that
-// one entry. Then the log may end from now on where it ends now, as if the node were started again, and the
-// word of that node is void: otherwise the two could never elect a leader.
-func (n *Net) hasCaughtUp(from string, had place) bool {
+// hasCaughtUp reports whether this node's log has what another node charges it to have lost, and this node
+// has followed a leader since it was started: so it has all that was committed before, not only that one
+// entry. Then the log may end from now on where it ends now, as if the node were started again: otherwise a
+// node that remembers what this one had acknowledged could never talk to it.
+func (n *Net) hasCaughtUp(had place) bool {
 	f := n.catchesUp.Load()
-	if f == nil || had == unknownEnd || !n.isOfMajority() && !n.tookPart.Load() {
+	if f == nil || had == unknownEnd || !n.hasFollowed() {
 		return false
 	}
 	end, has := (*f)(had)
 	if has {
 		n.SetEnd(later(end, n.identity().end))
-		n.withdraw(from)
 	}
 	return has
 }
+
+// hasFollowed reports whether this node was one of a majority that works, at some time since its start.
+func (n *Net) hasFollowed() bool { return n.isOfMajority() || n.tookPart.Load() }
 
 // TakesPart has f say whether this node is one of a majority that works: then it does not stand
 // aside at the word of a single other one. If the directories of a majority went back in time, the
@@ -127,7 +129,7 @@ func (n *Net) isOfMajority() bool {
 // heard takes in why another node, from, refuses this one, which may be more than that the two do not talk.
 func (n *Net) heard(code answer, from string) {
 	switch {
-	case code == olderDirectory && !n.isOfMajority():
+	case code == olderDirectory && !n.hasFollowed():
 		n.Doubt(from)
 	case code == goesOn && !n.isOfMajority():
 		n.StandAside(errWentOn)
@@ -265,7 +267,7 @@ func (n *Node) keepTelling() {
 		case <-n.stop:
 			return
 		case <-tick.C:
-			n.o.Net.isOfMajority() // so that it is known later (hasCaughtUp)
+			n.o.Net.isOfMajority() // so that it is known later (hasFollowed)
 			if n.Leads() && !n.st.DiskFull() {
 				n.noteProgress()
 				n.tellPasts(&last)

@@ -54,7 +54,7 @@ func (n *Net) Doubt(from string) {
 func (n *Net) endDoubt() {
 	tick := time.NewTicker(doubtPeriod)
 	defer tick.Stop()
-	for n.doubt.Load() != nil && !n.isOfMajority() {
+	for !n.isOfMajority() {
 		select {
 		case <-n.ctx.Done():
 			return
@@ -66,15 +66,6 @@ func (n *Net) endDoubt() {
 	n.doubt.Store(nil)
 	n.mu.Unlock()
 	n.o.Log.Info("this node has everything that was committed, and votes again")
-}
-
-// withdraw ends the doubt if nobody but one node has given cause for it.
-func (n *Net) withdraw(from string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if delete(n.says, from); len(n.says) == 0 {
-		n.doubt.Store(nil)
-	}
 }
 
 // Doubts returns why this node stands aside, or doubts itself; nil: it does neither.

@@ -58,10 +58,14 @@ func TestOneWordIsNoEvidence(t *testing.T) {
 	await(t, "the doubt ends", func() bool { return asks(two, one) == all })
 	works.Store(false)
 	n.heard(olderDirectory, testID("2"))
+	if n.Doubts() != nil {
+		t.Error("it believes the word of a node that it has followed a leader without")
+	}
+	n.Doubt(testID("2")) // which says what is missing
 	if n.Aside() != nil {
 		t.Error("a word counts again")
 	}
-	n.heard(olderDirectory, testID("3"))
+	n.Doubt(testID("3"))
 	await(t, "it stands aside", func() bool { return errors.Is(n.Aside(), errOlder) })
 }
 

@@ -335,7 +335,7 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	}
 	switch {
 	case h.kind != KindOlder:
-	case n.hasCaughtUp(h.from.String(), h.had):
+	case n.hasCaughtUp(h.had):
 		return nil, &refusal{code: caughtUp, cause: "it says that this node's directory is older than " +
 			"one that ran before, and this node has caught up since"}
 	case n.isOfMajority():
