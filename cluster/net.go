@@ -276,7 +276,7 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 	return c, nil
 }
 
-// dial connects and shakes hands. start is the number of the start of the other node that is meant; 0: any.
+// dial connects and shakes hands. about is what it has to say of the other node; zero: nothing.
 func (n *Net) dial(ctx context.Context, node, address string, kind byte, about charge) (net.Conn, error) {
 	if err := n.Aside(); err != nil {
 		return nil, err

@@ -435,28 +435,36 @@ func TestReturnsAlone(t *testing.T) {
 	})
 }
 
+// comesBack puts a node's directory back in time, and starts it and a third one again, which has everything
+// and does not remember that. The one that knows does not run.
+func (s *shard) comesBack() (knows, back, third *replica) {
+	s.t.Helper()
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	knows, others := s.followers()
+	back, third = others[0], others[1]
+	older := back.copyRunning()
+	s.mustAdd("k", "lost")
+	s.awaitTold(knows, back)
+	s.awaitApplied()
+	for _, m := range s.members {
+		m.stop()
+	}
+	back.fs = older
+	third.forgets()
+	back.start()
+	third.start()
+	s.mustAdd("k", "again")
+	return knows, back, third
+}
+
 // TestCaughtUp: a directory goes back in time, and the node has got everything again from a leader
 // that did not know that, before the node is back that does. That one does not stand aside, and
 // believes what the other has by now: the two elect a leader.
 func TestCaughtUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
-		s.mustAdd("k", "before")
-		s.awaitApplied()
-		knows, others := s.followers()
-		back, third := others[0], others[1]
-		older := back.copyRunning()
-		s.mustAdd("k", "lost")
-		s.awaitTold(knows, back)
-		s.awaitApplied()
-		for _, m := range s.members {
-			m.stop()
-		}
-		back.fs = older
-		third.forgets()
-		back.start()
-		third.start()
-		s.mustAdd("k", "again")
+		knows, back, third := s.comesBack()
 		await(t, "it catches up", func() bool { return back.running().takesPart() })
 		knows.start()
 		await(t, "it follows", func() bool { return knows.running().takesPart() })
@@ -478,22 +486,7 @@ func TestCaughtUp(t *testing.T) {
 func TestCaughtUpAlone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 3)
-		s.mustAdd("k", "before")
-		s.awaitApplied()
-		knows, others := s.followers()
-		back, third := others[0], others[1]
-		older := back.copyRunning()
-		s.mustAdd("k", "lost")
-		s.awaitTold(knows, back)
-		s.awaitApplied()
-		for _, m := range s.members {
-			m.stop()
-		}
-		back.fs = older
-		third.forgets()
-		back.start()
-		third.start()
-		s.mustAdd("k", "again")
+		knows, back, third := s.comesBack()
 		await(t, "it catches up", func() bool { return back.running().o.Net.tookPart.Load() })
 		third.stop()
 		await(t, "no leader", func() bool { return !back.running().takesPart() })
@@ -640,9 +633,9 @@ func TestKeepsWhatIsLostAndTrimmed(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAnotherLog: a node has no entry of another term at the place of its own, has a
-// snapshot that ends with an entry of its own, and stands aside for one that ends with another at the
-// place of one that was committed.
+// TestSnapshotOfAnotherLog: a node has a snapshot that ends with an entry of its own, and stands
+// aside for one that ends with another at the place of one that was committed. It does not have
+// that entry of another term.
 func TestSnapshotOfAnotherLog(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := newShard(t, 1)
