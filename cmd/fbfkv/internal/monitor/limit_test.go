@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -24,14 +25,35 @@ func dialFrom(t *testing.T, from int, to string) net.Conn {
 	return nc
 }
 
+// limitedServer serves at a limited listener without timeouts, which would close idle
+// connections as well, and sends each connection that has become idle.
+func limitedServer(t *testing.T, h http.HandlerFunc) (addr string, idle <-chan net.Conn) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	l := limit(s.Listener)
+	s.Listener = l
+	l.watch(s.Config)
+	became, watched := make(chan net.Conn, maxConnections), s.Config.ConnState
+	s.Config.ConnState = func(nc net.Conn, state http.ConnState) {
+		watched(nc, state)
+		if state == http.StateIdle {
+			became <- nc
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return l.Addr().String(), became
+}
+
 // ask sends a request, and returns the first line of the answer.
-func ask(nc net.Conn, path string) (string, error) {
-	nc.SetDeadline(time.Now().Add(3 * time.Second)) // less than idleTimeout, which ends an idle one anyway
-	fmt.Fprintf(nc, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+func ask(nc net.Conn) (string, error) {
+	nc.SetDeadline(time.Now().Add(time.Minute))
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	return bufio.NewReader(nc).ReadString('\n')
 }
 
-// closed reports whether the server has closed a connection that it owes no answer.
+// closed reports whether the server has closed a connection that it owes no answer. It does
+// so before it answers the connection that takes the place.
 func closed(t *testing.T, nc net.Conn) bool {
 	t.Helper()
 	nc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -40,20 +62,32 @@ func closed(t *testing.T, nc net.Conn) bool {
 	return !errors.As(err, &timeout) || !timeout.Timeout()
 }
 
+// TestMonitorIsLimited: the bounds are those of the server of the metrics.
+func TestMonitorIsLimited(t *testing.T) {
+	m, err := Start(Options{Addr: "127.0.0.1:0", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if _, ok := m.listener.(*limited); !ok || m.http.ConnState == nil || m.http.IdleTimeout != idleTimeout {
+		t.Error("connections have no bound")
+	}
+}
+
 // TestIdleConnectionsKeepNobodyOut: at the bound a new connection takes the place of the one
 // that is idle longest, also if that has begun a request and does not end it.
 func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
-	for _, begun := range []string{"", "GET /healthz HTTP/1.1\r\n"} {
-		w, _ := start(t, Options{})
+	for _, begun := range []string{"", "GET / HTTP/1.1\r\n"} {
+		addr, _ := limitedServer(t, func(http.ResponseWriter, *http.Request) {})
 		var idle []net.Conn
 		for i := range maxConnections {
-			nc := dialFrom(t, 2+i/maxOfAddress, w.Addr())
+			nc := dialFrom(t, 2+i/maxOfAddress, addr)
 			if _, err := io.WriteString(nc, begun); err != nil {
 				t.Fatal(err)
 			}
 			idle = append(idle, nc)
 		}
-		line, err := ask(dialFrom(t, 1, w.Addr()), "/healthz")
+		line, err := ask(dialFrom(t, 1, addr))
 		if err != nil || line != "HTTP/1.1 200 OK\r\n" {
 			t.Fatalf("begun %q: %q, %v", begun, line, err)
 		}
@@ -65,18 +99,19 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 
 // TestConnectionsOfOneAddress: an address gets its share, and takes places from nobody else.
 func TestConnectionsOfOneAddress(t *testing.T) {
-	w, _ := start(t, Options{})
-	other := dialFrom(t, 2, w.Addr())
-	if line, err := ask(other, "/healthz"); err != nil {
-		t.Fatal(line, err)
-	}
-	var own []net.Conn
-	for range maxOfAddress + 1 {
-		nc := dialFrom(t, 1, w.Addr())
-		if line, err := ask(nc, "/healthz"); err != nil {
+	addr, idle := limitedServer(t, func(http.ResponseWriter, *http.Request) {})
+	open := func(from int) net.Conn {
+		nc := dialFrom(t, from, addr)
+		if line, err := ask(nc); err != nil {
 			t.Fatal(line, err)
 		}
-		own = append(own, nc)
+		<-idle // the client has the answer before
+		return nc
+	}
+	other := open(2)
+	var own []net.Conn
+	for range maxOfAddress + 1 {
+		own = append(own, open(1))
 	}
 	if !closed(t, own[0]) || closed(t, own[1]) || closed(t, other) {
 		t.Error("not the first of the address was closed")
@@ -87,26 +122,23 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 // one for which there is no place is.
 func TestRequestsUnderWayStay(t *testing.T) {
 	began, goOn := make(chan bool), make(chan bool)
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	addr, _ := limitedServer(t, func(http.ResponseWriter, *http.Request) {
 		began <- true
 		<-goOn
-	}))
-	l := limit(s.Listener)
-	s.Listener = l
-	l.watch(s.Config)
-	s.Start()
-	defer s.Close()
+	})
 	answers := make(chan string, maxOfAddress)
 	for range maxOfAddress {
-		nc := dialFrom(t, 1, l.Addr().String())
+		nc := dialFrom(t, 1, addr)
 		go func() {
-			line, err := ask(nc, "/")
+			line, err := ask(nc)
 			answers <- fmt.Sprint(line, err)
 		}()
 		<-began
 	}
-	if nc := dialFrom(t, 1, l.Addr().String()); !closed(t, nc) {
-		t.Error("there is a place beyond the bound")
+	nc := dialFrom(t, 1, addr)
+	nc.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := nc.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error("there is a place beyond the bound:", err)
 	}
 	close(goOn)
 	for range maxOfAddress {
