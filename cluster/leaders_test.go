@@ -23,7 +23,7 @@ func TestLeaders(t *testing.T) {
 		must(t, err)
 		way, err := Listen(l,
 			NetOptions{Self: Identity{Cluster: testID("c"), Node: id(n), Format: FormatLevel},
-				Secret: testSecret})
+				Secret: testSecret, patience: time.Minute})
 		must(t, err)
 		m := member(n)
 		// 1 and 2 are of one shard

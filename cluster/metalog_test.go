@@ -45,7 +45,7 @@ func (f *metaFollower) start() {
 	address, transport := raft.NewInmemTransport("follower")
 	f.raft, err = raft.NewRaft(c, metaMachine{m}, log, stable.ForRaft(fail), stable, transport)
 	must(f.t, err)
-	_, f.leader = raft.NewInmemTransport("leader")
+	_, f.leader = raft.NewInmemTransportWithTimeout("leader", time.Minute)
 	f.leader.Connect(address, transport)
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -49,7 +50,7 @@ func (l *logged) count(part string) (n int) {
 // until waits for a line.
 func (l *logged) until(t testing.TB, part string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); l.count(part) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); l.count(part) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the log never says %q:\n%s", part, l.text.String())
 		}
@@ -68,6 +69,7 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 	if o.Self == (Identity{}) {
 		o.Self = Identity{Cluster: testID("c"), Node: testID(name), Format: 1}
 	}
+	o.patience = cmp.Or(o.patience, time.Minute) // a busy machine may take longer than handshakeTimeout
 	n, err := Listen(l, o)
 	if err != nil {
 		t.Fatal(err)

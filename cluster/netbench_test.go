@@ -53,10 +53,13 @@ func processorTime(b *testing.B) time.Duration {
 // startTransport starts a node, named by a digit, that speaks Raft's messages.
 func startTransport(t testing.TB, name string, o NetOptions) (*Net, *raftgroup.Transport) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	return startTransportAt(t, listener(t), name, o)
+}
+
+// startTransportAt does so at a listener.
+func startTransportAt(t testing.TB, l net.Listener, name string, o NetOptions) (*Net, *raftgroup.Transport) {
+	t.Helper()
+	o.patience = time.Minute // a busy machine may take longer than handshakeTimeout
 	o.Self = Identity{Cluster: testID("c"), Node: testID(name), Format: 1}
 	n, err := Listen(l, o)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -58,16 +57,13 @@ func (noMachine) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (noMachine) Release()                            {}
 
 // startNodes starts voters of one cluster, whose names are single digits, with faults
-// between them.
+// between them, in a network in memory.
 func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 	t.Helper()
 	nodes := map[string]*testNode{}
 	var configuration raft.Configuration
 	for _, name := range names {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := f.listen(0)
 		f.listens(l.Addr().String(), name)
 		n, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID(name), Format: 1},
 			Secret: testSecret, Dial: f.dialer(name)})
@@ -131,34 +127,35 @@ func others(names []string, without string) (rest []string) {
 // TestRaftOverNet elects, replicates, hands leadership over and goes on without its
 // leader.
 func TestRaftOverNet(t *testing.T) {
-	t.Parallel()
-	var f faults
-	names := []string{"1", "2", "3"}
-	nodes := startNodes(t, &f, names...)
-	name, first := leader(t, nodes, names...)
-	for i := range 200 {
-		if err := first.raft.Apply(fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 10_000)),
-			time.Minute).Error(); err != nil {
+	virtual(t, func(t *testing.T) {
+		var f faults
+		names := []string{"1", "2", "3"}
+		nodes := startNodes(t, &f, names...)
+		name, first := leader(t, nodes, names...)
+		for i := range 200 {
+			if err := first.raft.Apply(fmt.Appendf(nil, "%d %s", i, strings.Repeat("x", 10_000)),
+				time.Minute).Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to := nodes[others(names, name)[0]]
+		if err := first.raft.LeadershipTransferToServer(to.id, to.transport.LocalAddr()).Error(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	to := nodes[others(names, name)[0]]
-	if err := first.raft.LeadershipTransferToServer(to.id, to.transport.LocalAddr()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	name, second := leader(t, nodes, names...)
-	rest := others(names, name)
-	f.isolate(name, rest...)
-	name, third := leader(t, nodes, rest...)
-	if err := third.raft.Apply([]byte("without it"), time.Minute).Error(); err != nil {
-		t.Fatal(err)
-	}
-	f.reconnect(name, others(names, name)...)
-	f.reconnect(rest[0], others(names, rest[0])...)
-	f.reconnect(rest[1], others(names, rest[1])...)
-	for second.raft.AppliedIndex() < third.raft.AppliedIndex() {
-		time.Sleep(time.Millisecond)
-	}
+		name, second := leader(t, nodes, names...)
+		rest := others(names, name)
+		f.isolate(name, rest...)
+		name, third := leader(t, nodes, rest...)
+		if err := third.raft.Apply([]byte("without it"), time.Minute).Error(); err != nil {
+			t.Fatal(err)
+		}
+		f.reconnect(name, others(names, name)...)
+		f.reconnect(rest[0], others(names, rest[0])...)
+		f.reconnect(rest[1], others(names, rest[1])...)
+		for second.raft.AppliedIndex() < third.raft.AppliedIndex() {
+			time.Sleep(time.Millisecond)
+		}
+	})
 }
 
 // TestKeptConnections goes on when the connections that were kept have broken meanwhile.
@@ -355,80 +352,80 @@ func TestPipelineEndsWithRefusal(t *testing.T) {
 // heartbeat, and Raft is not told of a failure; unless this node has none for it any more, or
 // hands over.
 func TestEntriesWaitForSilentPeer(t *testing.T) {
-	t.Parallel()
-	var f faults
-	const timeout = 100 * time.Millisecond
-	node, _ := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
-	from := node.Transport(KindRaft, "", timeout)
-	defer from.Close()
-	_, to := startTransport(t, "2", NetOptions{})
-	id := raft.ServerID(testID("2"))
-	f.listens(string(to.LocalAddr()), "2")
-	waits := make(chan bool, 1)
-	var leads atomic.Bool
-	from.Observe(&raftgroup.Watcher{Term: func() uint64 { return 7 },
-		Answered: func(raft.ServerID, time.Time, uint64) {},
-		Sends: func(peer raft.ServerID, _ raft.ServerAddress, term uint64) bool {
+	virtual(t, func(t *testing.T) {
+		var f faults
+		const timeout = 100 * time.Millisecond
+		node, _ := startTransportAt(t, f.listen(0), "1", NetOptions{Dial: f.dialer("1")})
+		from := node.Transport(KindRaft, "", timeout)
+		_, to := startTransportAt(t, f.listen(0), "2", NetOptions{})
+		id := raft.ServerID(testID("2"))
+		f.listens(string(to.LocalAddr()), "2")
+		waits := make(chan bool, 1)
+		var leads atomic.Bool
+		from.Observe(&raftgroup.Watcher{Term: func() uint64 { return 7 },
+			Answered: func(raft.ServerID, time.Time, uint64) {},
+			Sends: func(peer raft.ServerID, _ raft.ServerAddress, term uint64) bool {
+				select {
+				case waits <- peer == id && term == 7:
+				default:
+				}
+				return leads.Load()
+			}})
+		entries := heartbeat("1", 7)
+		entries.PrevLogEntry, entries.PrevLogTerm = 1, 7
+		send := func() (ended chan error) {
+			ended = make(chan error, 1)
+			f.isolate("1", "2")
+			go func() {
+				ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse))
+			}()
+			return ended
+		}
+		wait := func(ended chan error) {
+			t.Helper()
 			select {
-			case waits <- peer == id && term == 7:
-			default:
+			case right := <-waits:
+				if !right {
+					t.Error("another peer is waited for, or another term")
+				}
+			case err := <-ended:
+				t.Fatalf("Raft is told of it: %v", err)
 			}
-			return leads.Load()
-		}})
-	entries := heartbeat("1", 7)
-	entries.PrevLogEntry, entries.PrevLogTerm = 1, 7
-	send := func() (ended chan error) {
-		ended = make(chan error, 1)
-		f.isolate("1", "2")
-		go func() {
-			ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse))
-		}()
-		return ended
-	}
-	wait := func(ended chan error) {
-		t.Helper()
-		select {
-		case right := <-waits:
-			if !right {
-				t.Error("another peer is waited for, or another term")
+		}
+		if err := <-send(); err == nil {
+			t.Error("who does not lead any more waits")
+		}
+		if len(waits) == 0 {
+			t.Fatal("whether it leads is not asked")
+		}
+		<-waits
+		leads.Store(true)
+		ended := send()
+		wait(ended)
+		wait(ended) // it looks again
+		f.reconnect("1", "2")
+		go obey(t, to)
+		for from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse)) != nil {
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("the peer is back, and gets no entries: %v", err)
+		}
+		ended = send()
+		wait(ended)
+		for n, over := 0, false; !over; n++ {
+			if n == 100 {
+				t.Fatal("while leadership is handed over entries wait")
 			}
-		case err := <-ended:
-			t.Fatalf("Raft is told of it: %v", err)
-		}
-	}
-	if err := <-send(); err == nil {
-		t.Error("who does not lead any more waits")
-	}
-	if len(waits) == 0 {
-		t.Fatal("whether it leads is not asked")
-	}
-	<-waits
-	leads.Store(true)
-	ended := send()
-	wait(ended)
-	wait(ended) // it looks again
-	f.reconnect("1", "2")
-	go obey(t, to)
-	for from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse)) != nil {
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("the peer is back, and gets no entries: %v", err)
-	}
-	ended = send()
-	wait(ended)
-	for n, over := 0, false; !over; n++ { // a busy machine may not look while one hand-over lasts
-		if n == 100 {
-			t.Fatal("while leadership is handed over entries wait")
-		}
-		from.HandOver()
-		select {
-		case err := <-ended:
-			if over = true; err == nil {
-				t.Error("they were answered")
+			from.HandOver()
+			select {
+			case err := <-ended:
+				if over = true; err == nil {
+					t.Error("they were answered")
+				}
+			case <-time.After(timeout):
 			}
-		case <-time.After(timeout):
 		}
-	}
+	})
 }
 
 // TestMalformedMessage breaks a connection off, and says so once.
@@ -436,7 +433,7 @@ func TestMalformedMessage(t *testing.T) {
 	t.Parallel()
 	lines := new(logged)
 	from, _ := startTransport(t, "1", NetOptions{})
-	_, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil))})
+	n, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil))})
 	for range 3 {
 		c, err := from.Dial(t.Context(), "", string(to.LocalAddr()), KindRaft)
 		if err != nil {
@@ -450,6 +447,7 @@ func TestMalformedMessage(t *testing.T) {
 			t.Error("it is answered")
 		}
 	}
+	must(t, n.Close()) // which waits for lines that are written after a connection has ended
 	if n := lines.count("malformed"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}

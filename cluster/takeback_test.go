@@ -101,56 +101,58 @@ func refused(t *testing.T, n *tableNode, key string) {
 // the configuration does not know. The source serves the partition; the target never does, whoever
 // goes on with the move there, and has it anew when it moves again (G1, G2).
 func TestMoveIsTakenBack(t *testing.T) {
-	t.Parallel()
 	for name, adopted := range map[string]bool{"handed over": false, "adopted": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g, from, to, move, key := newMove(t)
-			from.mover(t)
-			move = moves(t, g, move, from, to)
-			a := opened(t, to, move)
-			last := a.handOver(t)
-			refused(t, from, key)
-			if adopted {
-				a.adopted(t, last)
-				refused(t, to, key)
-			}
-			stay(t, g, from)
-			answers(t, from, key, "2", 2, true)
-			// A node that does not know that goes on.
-			await(t, "nothing is left to do", func() bool {
-				return to.node.Leads() && a.adopt(a.is.Load().to, last) == nil
-			})
-			if c := to.meta.Configuration(); c.Owner(3).ID != from.shard {
-				t.Error("what was taken back has arrived")
-			}
-			refused(t, to, key)
-			await(t, "what counts for nothing is deleted", func() bool {
-				c := to.meta.Configuration()
-				a.m.tidy(&c)
-				return to.node.st.Vacant(3)
-			})
-
-			// It moves after all.
-			to.mover(t)
-			move = moves(t, g, Move{Partition: 3, From: from.shard, To: to.shard}, from, to)
-			await(t, "it has arrived", func() bool {
-				c := to.meta.Configuration()
-				return c.Owner(3).ID == to.shard
-			})
-			answers(t, to, key, "1", 1, false)
-			answers(t, to, key, "2", 2, false)
-			answers(t, to, key, "3", 3, true)
-			await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
-			// Too late.
-			g.configure(g.nodes[0], func(c *Configuration) error {
-				c.stay([]int{3})
-				return nil
-			})
-			if c := g.nodes[0].meta.Configuration(); c.Owner(3).ID != to.shard {
-				t.Error("what has arrived is taken back")
-			}
+			virtual(t, func(t *testing.T) { takesBack(t, adopted) })
 		})
+	}
+}
+
+func takesBack(t *testing.T, adopted bool) {
+	g, from, to, move, key := newMove(t)
+	from.mover(t)
+	move = moves(t, g, move, from, to)
+	a := opened(t, to, move)
+	last := a.handOver(t)
+	refused(t, from, key)
+	if adopted {
+		a.adopted(t, last)
+		refused(t, to, key)
+	}
+	stay(t, g, from)
+	answers(t, from, key, "2", 2, true)
+	// A node that does not know that goes on.
+	await(t, "nothing is left to do", func() bool {
+		return to.node.Leads() && a.adopt(a.is.Load().to, last) == nil
+	})
+	if c := to.meta.Configuration(); c.Owner(3).ID != from.shard {
+		t.Error("what was taken back has arrived")
+	}
+	refused(t, to, key)
+	await(t, "what counts for nothing is deleted", func() bool {
+		c := to.meta.Configuration()
+		a.m.tidy(&c)
+		return to.node.st.Vacant(3)
+	})
+
+	// It moves after all.
+	to.mover(t)
+	move = moves(t, g, Move{Partition: 3, From: from.shard, To: to.shard}, from, to)
+	await(t, "it has arrived", func() bool {
+		c := to.meta.Configuration()
+		return c.Owner(3).ID == to.shard
+	})
+	answers(t, to, key, "1", 1, false)
+	answers(t, to, key, "2", 2, false)
+	answers(t, to, key, "3", 3, true)
+	await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
+	// Too late.
+	g.configure(g.nodes[0], func(c *Configuration) error {
+		c.stay([]int{3})
+		return nil
+	})
+	if c := g.nodes[0].meta.Configuration(); c.Owner(3).ID != to.shard {
+		t.Error("what has arrived is taken back")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,10 @@ func (r *region) clock() (wall, running int64) {
 	return now + r.skew.Load(), now
 }
 
+// ownHost is an address of the loopback interface that other processes of tests do not use: they would
+// take the port of a region that is to come back at it.
+func ownHost() string { return fmt.Sprintf("127.%d.%d.9", os.Getpid()>>8&0xff, os.Getpid()&0xff) }
+
 func (r *region) open() {
 	s, err := store.Open(store.Options{
 		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1,
@@ -91,7 +96,7 @@ func (r *region) open() {
 	r.s = s
 	listen := r.listen
 	if listen == nil {
-		listen = func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+		listen = func() (net.Listener, error) { return net.Listen("tcp", ownHost()+":0") }
 	}
 	l, err := listen()
 	must(r.t, err)

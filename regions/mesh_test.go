@@ -184,10 +184,14 @@ func TestWaiting(t *testing.T) {
 
 // settled checks what regions say of each other when all is well.
 func (w *world) settled(t *testing.T) {
-	eventually(t, "nobody lags", func() bool {
+	eventually(t, "nobody lags, and clocks lead as they do", func() bool {
 		for _, r := range w.all {
 			for i := range w.all {
-				if s := r.of(i); i != r.n && (s.LagOps != 0 || s.LagMs != 0 || !s.Connected || s.Failing) {
+				s := r.of(i)
+				// on a busy machine an answer may take long
+				skew := s.ClockSkewMs - int64(i-r.n)*300
+				if i != r.n && (s.LagOps != 0 || s.LagMs != 0 || !s.Connected || s.Failing || skew < -250 ||
+					skew > 250) {
 					return false
 				}
 			}
@@ -199,9 +203,6 @@ func (w *world) settled(t *testing.T) {
 			s := r.of(i)
 			if i == r.n {
 				continue
-			}
-			if skew := s.ClockSkewMs - int64(i-r.n)*300; skew < -250 || skew > 250 {
-				t.Errorf("region %d: the clock of region %d leads by %d ms", r.n, i, s.ClockSkewMs)
 			}
 			if s.Name != fmt.Sprint("region", i) || s.Pulls == 0 || s.Bytes == 0 ||
 				len(s.Ranges) != max(r.partitions, w.all[i].partitions) {
@@ -352,7 +353,8 @@ func TestClose(t *testing.T) {
 	all := newRegions(t, 4, 2)
 	l := newProxy(t, all[0].server.address())
 	l.dropping.Store(true)
-	all[1].start(map[part.Region]string{0: l.address()}, nil) // it waits a minute, and another half
+	// it waits an hour for an answer
+	all[1].start(map[part.Region]string{0: l.address()}, func(o *Options) { o.Timeout = time.Hour })
 	eventually(t, "it has connected", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -360,12 +362,8 @@ func TestClose(t *testing.T) {
 	})
 	closed := make(chan error, 1)
 	go func() { closed <- all[1].mesh.Close() }()
-	select {
-	case err := <-closed:
-		must(t, err)
-	case <-time.After(50 * time.Second): // did it wait for the other side, it would take over a minute
-		t.Fatal("it does not close")
-	}
+	eventually(t, "it closes", func() bool { return len(closed) > 0 })
+	must(t, <-closed)
 	eventually(t, "no goroutine is left", func() bool {
 		stacks := make([]byte, 1<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "regions.(*peer)")
