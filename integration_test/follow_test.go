@@ -79,31 +79,37 @@ func position(db database) string {
 	return cmp.Or(cursor, "snapshot")
 }
 
-// awaitEqual waits until a database has what the server has, and returns it.
-func awaitEqual(t *testing.T, s *server, db database) (got map[string]int64) {
-	t.Helper()
-	want, _ := counters(t, s.client())
-	return awaitCounters(t, want, db)
+// countersOf returns the counters that a database has.
+func countersOf(db database) map[string]int64 {
+	out, _ := db.ask(db.counters())
+	all := map[string]int64{}
+	for line := range strings.Lines(out) {
+		digits, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		key, _ := hex.DecodeString(digits)
+		all[string(key)], _ = strconv.ParseInt(value, 10, 64)
+	}
+	return all
 }
 
-// awaitCounters waits until a database has some counters, and returns what it has.
-func awaitCounters(t *testing.T, want map[string]int64, db database) (got map[string]int64) {
+// awaitEqual waits until a database has what the server has.
+func awaitEqual(t *testing.T, s *server, db database) {
 	t.Helper()
+	want, _ := counters(t, s.client())
+	awaitCounters(t, want, db)
+}
+
+// awaitCounters waits until a database has some counters.
+func awaitCounters(t *testing.T, want map[string]int64, db database) {
+	t.Helper()
+	var got map[string]int64
 	end := time.Now().Add(patience)
 	for !maps.Equal(got, want) && time.Now().Before(end) {
 		time.Sleep(50 * time.Millisecond)
-		out, _ := db.ask(db.counters())
-		got = map[string]int64{}
-		for line := range strings.Lines(out) {
-			digits, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			key, _ := hex.DecodeString(digits)
-			got[string(key)], _ = strconv.ParseInt(value, 10, 64)
-		}
+		got = countersOf(db)
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("the database has %v, want %v", got, want)
 	}
-	return got
 }
 
 // TestFollowIntoSQLite: whatever is killed in between, the database is as far as its cursor, and then as

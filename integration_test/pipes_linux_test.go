@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -109,27 +110,61 @@ type order struct {
 	Cents    int    `json:"cents"`
 }
 
+var pipeKills = flag.Int("pipes.kills", 10, "how often TestPipes kills something of each pipe")
+
+// served is what a pipe counts in: a server, or the nodes of a cluster.
+type served struct {
+	*server   // by which the tools reach it
+	crash     func()
+	client    redis.Cmdable
+	clustered bool
+}
+
+func newServed(t *testing.T) *served {
+	s := startServer(t)
+	return &served{s, s.crash, s.client(), false}
+}
+
+// newServedCluster makes a cluster of two shards, whose leaders crash.
+func newServedCluster(t *testing.T) *served {
+	all := startNodes(t, 4)
+	operate(t, 0, "is complete", append([]string{"create"}, addresses(all[:3]...)...)...)
+	operate(t, 0, "form a new shard", "add-node", "--new-shard", all[3].address(), all[0].address())
+	operate(t, 0, "in place", "rebalance", all[0].address())
+	kills := 0
+	return &served{all[0], func() {
+		victim := all[3]
+		if kills++; kills%3 > 0 {
+			victim = leaderOf(t, all[:3]...)
+		}
+		victim.crash()
+	}, clusterClient(t, all...), true}
+}
+
 // TestPipes counts events per customer and follows the counters into a database. All that is in between is
 // killed, again and again. Then the database has what the events say, as the server has.
 func TestPipes(t *testing.T) {
 	t.Parallel()
+	intoSQLite := func(t *testing.T) (database, func()) {
+		requireProgram(t, "sqlite3", "install Debian's package sqlite3")
+		return sqlite(filepath.Join(t.TempDir(), "sink.db")), func() {}
+	}
 	for _, pipe := range []struct {
 		name     string
 		events   func(t *testing.T) events
+		served   func(t *testing.T) *served
 		database func(t *testing.T) (db database, kill func())
 	}{
-		{"JSON queue to SQLite", newQueue, func(t *testing.T) (database, func()) {
-			requireProgram(t, "sqlite3", "install Debian's package sqlite3")
-			return sqlite(filepath.Join(t.TempDir(), "sink.db")), func() {}
-		}},
-		{"Redis Stream to PostgreSQL", newRedisStream, func(t *testing.T) (database, func()) {
+		{"JSON queue to SQLite", newQueue, newServed, intoSQLite},
+		{"JSON queue through a cluster", newQueue, newServedCluster, intoSQLite},
+		{"Redis Stream to PostgreSQL", newRedisStream, newServed, func(t *testing.T) (database, func()) {
 			db := startPostgres(t)
 			return db, func() { db.kill(); db.start() }
 		}},
 	} {
 		t.Run(pipe.name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t)
+			s := pipe.served(t)
 			in := pipe.events(t)
 			db, crash := pipe.database(t)
 			want := map[string]int64{}
@@ -144,27 +179,28 @@ func TestPipes(t *testing.T) {
 				}
 				in.add(t, batch)
 			}
-			for round := range 10 {
+			for round := range *pipeKills {
 				from := position(db)
-				count := in.count(s)
+				count := in.count(s.server)
 				if err := count.Start(); err != nil {
 					t.Fatal(err)
 				}
-				p := followInto(t, s, db, from)
+				p := followInto(t, s.server, db, from)
 				produce()
-				eventually(t, patience, "the database goes on", func() bool {
+				goesOn := func() bool {
 					if position(db) != from {
 						return true
 					}
 					if in.ends() { // it has counted what there was when it began
 						count.Wait()
-						if count = in.count(s); count.Start() != nil {
+						if count = in.count(s.server); count.Start() != nil {
 							t.Fatal("it does not start again")
 						}
 					}
 					produce()
 					return false
-				})
+				}
+				eventually(t, patience, "the database goes on", goesOn)
 				switch round % 5 {
 				case 0:
 					count.Process.Kill()
@@ -175,26 +211,43 @@ func TestPipes(t *testing.T) {
 				case 3:
 					crash()
 				default:
-					s.crash()
+					if s.crash(); s.clustered {
+						produce()
+						from = position(db)
+						eventually(t, patience, "the database goes on behind another leader", goesOn)
+					}
 				}
 				produce()
 				count.Process.Kill()
 				count.Wait()
 				p.end()
 			}
-			in.finish(t, s)
-			p := followInto(t, s, db, position(db))
+			in.finish(t, s.server)
+			p := followInto(t, s.server, db, position(db))
 			defer p.end()
-			got := awaitEqual(t, s, db)
-			for key := range got {
-				if !strings.HasPrefix(key, "spent:") { // how far the queue was read
-					delete(got, key)
-				}
-			}
-			if !maps.Equal(got, want) {
-				t.Errorf("of %d events the database has %v, want %v", made, got, want)
-			}
+			awaitSpent(t, made, want, s, db)
 		})
+	}
+}
+
+// awaitSpent waits until a database has what was spent, and expects the server to have it.
+func awaitSpent(t *testing.T, events int, want map[string]int64, s *served, db database) {
+	t.Helper()
+	spent := func(all map[string]int64) map[string]int64 {
+		maps.DeleteFunc(all, func(key string, _ int64) bool {
+			return !strings.HasPrefix(key, "spent:") // how far the queue was read
+		})
+		return all
+	}
+	var got map[string]int64
+	eventually(t, patience, "the database has what the events say", func() bool {
+		got = spent(countersOf(db))
+		return maps.Equal(got, want)
+	})
+	for key, sum := range want {
+		if n, err := s.client.Get(t.Context(), key).Int64(); n != sum {
+			t.Errorf("%s is %d (%v), and %d were spent in %d events", key, n, err, sum, events)
+		}
 	}
 }
 

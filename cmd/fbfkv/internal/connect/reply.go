@@ -128,6 +128,18 @@ func (r Reply) Texts() ([]string, error) {
 	return all, err
 }
 
+// Pairs returns a map, or an array of its keys and values.
+func (r Reply) Pairs() (map[string]Reply, error) {
+	list, err := r.List()
+	all := make(map[string]Reply)
+	for i := 0; i+1 < len(list) && err == nil; i += 2 {
+		var key string
+		key, err = list[i].Text()
+		all[key] = list[i+1]
+	}
+	return all, err
+}
+
 // not is why there is no value of a kind.
 func (r Reply) not(kind string) error {
 	switch {

@@ -2,7 +2,6 @@ package follow
 
 import (
 	"context"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -82,92 +81,39 @@ func (n *nodes) look(ctx context.Context) error {
 
 // askAbout asks a node for the shards.
 func (n *nodes) askAbout(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
 	c, err := n.client(addr)
 	if err != nil {
 		return err
 	}
-	hello, err := pairs(c.Do(ctx, "HELLO"))
+	all, err := c.Shards(ctx)
 	if err != nil {
 		return err
 	}
-	mode, err := hello["mode"].Text()
-	if n.cluster = mode == "cluster"; !n.cluster {
+	if n.cluster = len(all) > 0; !n.cluster {
 		n.shards = [][]string{{n.first}}
-		return err
+		return nil
 	}
-	list, err := c.Do(ctx, "CLUSTER", "SHARDS").List()
-	if err != nil {
-		return err
+	n.shards = nil
+	for _, shard := range all {
+		n.shards = append(n.shards, n.order(shard.Nodes))
 	}
-	var shards [][]string
-	for _, s := range list {
-		shard, err := n.nodesOf(s, addr)
-		if err != nil {
-			return err
-		}
-		if len(shard) > 0 {
-			shards = append(shards, shard)
-		}
-	}
-	if len(shards) == 0 {
-		return connect.Error("CLUSTERDOWN " + addr + " is a member of no cluster yet")
-	}
-	n.shards = shards
 	return nil
 }
 
-// nodesOf reads the nodes of a shard, as the node at an address has told them.
-func (n *nodes) nodesOf(shard connect.Reply, from string) (all []string, err error) {
-	s, err := pairs(shard)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s["nodes"].List()
-	if err != nil {
-		return nil, err
-	}
-	var replicas, failed []string
-	for _, reply := range list {
-		node, err := pairs(reply)
-		if err != nil {
-			return nil, err
-		}
-		port := "port"
-		if n.login.TLS() {
-			port = "tls-port"
-		}
-		host, _ := node["endpoint"].Text() // null and "?": the host that was asked
-		if number, err := node[port].Text(); err == nil {
-			if host == "" || host == "?" {
-				host, _, _ = net.SplitHostPort(from)
-			}
-			addr := net.JoinHostPort(host, number)
-			role, _ := node["role"].Text()
-			switch health, _ := node["health"].Text(); {
-			case health != "online" || n.fails(addr):
-				failed = append(failed, addr)
-			case role == "master":
-				all = append(all, addr)
-			default:
-				replicas = append(replicas, addr)
-			}
+// order returns the addresses of a shard's nodes: its leader, those that follow, and those that have failed.
+func (n *nodes) order(shard []connect.Node) []string {
+	var leader, others, failed []string
+	for _, node := range shard {
+		switch {
+		case !node.Healthy || n.fails(node.Addr):
+			failed = append(failed, node.Addr)
+		case node.Leads:
+			leader = append(leader, node.Addr)
+		default:
+			others = append(others, node.Addr)
 		}
 	}
-	return slices.Concat(all, replicas, failed), nil
-}
-
-// pairs reads a map.
-func pairs(r connect.Reply) (map[string]connect.Reply, error) {
-	list, err := r.List()
-	all := make(map[string]connect.Reply)
-	for i := 0; i+1 < len(list) && err == nil; i += 2 {
-		var key string
-		key, err = list[i].Text()
-		all[key] = list[i+1]
-	}
-	return all, err
+	return slices.Concat(leader, others, failed)
 }
 
 // fails reports whether a node has not answered of late.

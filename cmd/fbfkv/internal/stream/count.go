@@ -139,7 +139,13 @@ func (r *run) sentBefore(at, to string) error {
 	c, ctx := &r.counter, context.Background()
 	return r.try(ctx, func() error {
 		c.began = time.Now()
-		replies, err := r.once(ctx, [][]any{{"TIME"}, {"GET", at}, {"GET", to}})
+		var replies []connect.Reply
+		err := r.client.With(ctx, at, func(conn *connect.Conn) (err error) {
+			if replies, err = conn.Pipeline([][]any{{"TIME"}, {"GET", at}, {"GET", to}}); err == nil {
+				err = connect.FirstError(replies)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -568,23 +574,42 @@ func (r *run) leaders(ctx context.Context) (lines string) {
 		}
 		text += p.text
 	}
-	tables, _ := r.client.Do(ctx, "CTABLE", "LIST").Texts()
+	tables, _ := r.client.Any(ctx, "CTABLE", "LIST").Texts()
 	name, prefix := "", ""
 	for i := 1; i < len(tables); i += 2 {
 		if p := tables[i]; strings.HasPrefix(text, p) && (name == "" || len(p) > len(prefix)) {
 			name, prefix = tables[i-1], p
 		}
 	}
-	info, _ := r.client.Do(ctx, "CTABLE", "INFO", name).List()
+	info, _ := r.client.Any(ctx, "CTABLE", "INFO", name).List()
 	for i := 1; i < len(info); i += 2 {
 		if is, _ := info[i-1].Text(); is != "top" {
 			continue
 		}
 		top, _ := info[i].Int()
-		list, _ := r.client.Do(ctx, "CTOP", prefix, min(top, topShown)).Texts()
+		shards, _ := r.client.Each(ctx, "CTOP", prefix, min(top, topShown))
+		lines += leading(shards)
+	}
+	return lines
+}
+
+// leading returns the lines of the counters that lead, of what the shards answer.
+func leading(shards []connect.Reply) (lines string) {
+	type counter struct {
+		steps      int64
+		value, key string
+	}
+	var all []counter
+	for _, shard := range shards {
+		list, _ := shard.Texts()
 		for i := 1; i < len(list); i += 2 {
-			lines += fmt.Sprintf("%12s  %s\n", list[i], list[i-1])
+			steps, _ := strconv.ParseInt(strings.Replace(list[i], ".", "", 1), 10, 64) // of one SCALE
+			all = append(all, counter{steps, list[i], list[i-1]})
 		}
+	}
+	slices.SortStableFunc(all, func(a, b counter) int { return cmp.Compare(b.steps, a.steps) })
+	for _, c := range all[:min(len(all), topShown)] {
+		lines += fmt.Sprintf("%12s  %s\n", c.value, c.key)
 	}
 	return lines
 }

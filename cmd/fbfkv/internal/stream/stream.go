@@ -56,7 +56,7 @@ With --redis, --stream and --group the records are the entries of a Redis Stream
 the line; if it has several, the line is a JSON object of them. They are acknowledged once they are
 counted. Their ids are opids: an entry that is delivered again within the table's WINDOW counts once.
 
-The exit status is 0 if all was done, 2 if some lines lacked a field, had more than 1 MiB or could not be counted,
+Any node of a cluster leads to all of its shards. The exit status is 0 if all was done, 2 if some lines lacked a field, had more than 1 MiB or could not be counted,
 otherwise 1. Set the password in the environment variable ` + connect.PasswordVariable + `.`
 
 const (
@@ -81,7 +81,7 @@ type run struct {
 	addr            string
 	login           connect.Flags
 
-	client  *connect.Client
+	client  *connect.Cluster
 	out     io.Writer
 	runID   string   // for opids
 	counter counting // of `stream count`
@@ -163,7 +163,7 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	if err := r.input.check(); err != nil {
 		return err
 	}
-	if r.client, err = r.login.Client(r.addr, replyTimeout); err != nil {
+	if r.client, err = r.login.Cluster(r.addr, replyTimeout); err != nil {
 		return err
 	}
 	defer r.client.Close()

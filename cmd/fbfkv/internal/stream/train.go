@@ -151,7 +151,7 @@ func lines(r connect.Reply) (int64, error) {
 func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[]any) error {
 	next := b.first + b.n
 	return r.try(ctx, func() error {
-		return r.client.With(ctx, func(conn *connect.Conn) error {
+		return r.client.With(ctx, progress, func(conn *connect.Conn) error {
 			if err := conn.Do("WATCH", progress).Err(); err != nil {
 				return err
 			}
