@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // The files in testdata hold requests and the replies of a real Redis:
@@ -41,7 +42,14 @@ func TestAsRedis(t *testing.T) {
 			srv := &Server{ConfigSet: func(p [][2]string) error {
 				return &ConfigError{Name: p[0][0], Unknown: true}
 			}}
-			c := dial(t, newStore(t), srv)
+			now := time.Now().UnixMilli() // all the time: TTL answers in whole seconds
+			st, err := store.Open(store.Options{Dir: t.TempDir(), Fsync: store.No, MinFreeDisk: -1,
+				Clock: func() (int64, int64) { return now, 0 }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { st.CloseNow() })
+			c := dial(t, st, srv)
 			c.send(greetings[file]...)
 			c.play(steps)
 		})

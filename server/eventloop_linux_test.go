@@ -107,14 +107,15 @@ func (s *running) addGate(st *store.Store) {
 	if execute == nil {
 		execute = st.Execute
 	}
-	s.entered, s.release = make(chan struct{}), make(chan struct{})
+	s.entered = make(chan chan struct{})
 	s.commands.Execute = func(b *store.Batch) {
 		if string(b.Ops[0].Key) != gateKey {
 			execute(b)
 			return
 		}
-		s.entered <- struct{}{}
-		<-s.release
+		release := make(chan struct{})
+		s.entered <- release
+		<-release
 		st.Execute(b)
 	}
 }
@@ -135,12 +136,11 @@ func (s *running) eventLoop(t testing.TB) (l *eventLoop) {
 // them takes all at once.
 func (s *running) together(t testing.TB, clients []*client, requests func(i int) string) {
 	t.Helper()
-	var held []*client
-	for range s.eventLoop(t).fewest {
+	held := map[*client]chan struct{}{}
+	for range s.eventLoop(t).turns.Load() {
 		c := s.dial(t)
 		c.send(frame("INCR", gateKey))
-		<-s.entered
-		held = append(held, c)
+		held[c] = <-s.entered
 	}
 	for i, c := range clients {
 		c.send(requests(i))
@@ -148,8 +148,8 @@ func (s *running) together(t testing.TB, clients []*client, requests func(i int)
 	eventually(t, "the server's system has it all", func() bool {
 		return !slices.ContainsFunc(clients, func(c *client) bool { return c.underway() > 0 })
 	})
-	for _, c := range held {
-		s.release <- struct{}{}
+	for c, release := range held {
+		close(release)
 		c.reply()
 	}
 }

@@ -26,7 +26,7 @@ type running struct {
 	secure  *tls.Config // how clients connect over TLS; nil: without
 	served  chan error  // what Serve returned
 
-	entered, release chan struct{} // of the gate (addGate)
+	entered chan chan struct{} // of the gate (addGate): each holds up a worker until it is closed
 }
 
 // start runs a server with the given settings, as name and value.
@@ -57,7 +57,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func startWith(t testing.TB, o Options, settings ...string) *running {
 	t.Helper()
 	o.Config = freePort(t, settings...)
-	listeners, err := Listen(o.Config)
+	listeners, err := listenAnywhere(o.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +157,18 @@ func configWith(t testing.TB, settings ...string) *Config {
 func freePort(t testing.TB, settings ...string) *Config {
 	t.Helper()
 	return configWith(t, append([]string{"port", "0", "shutdown-timeout", "3600"}, settings...)...)
+}
+
+// listenAnywhere is Listen. Without a port, others may have the one that was free on the first address on
+// another one.
+func listenAnywhere(c *Config) (listeners []net.Listener, err error) {
+	for range 100 {
+		listeners, err = Listen(c)
+		if c.Port != 0 || err == nil || !strings.Contains(err.Error(), "in use by another process") {
+			break
+		}
+	}
+	return listeners, err
 }
 
 // tick tells a server whose ticks are the test's that it is now, and returns when it

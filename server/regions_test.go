@@ -219,8 +219,9 @@ func TestDialRegion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serveOn(t, Options{Store: openStore(t), Config: config, Logger: quiet},
-		newTLSListener(plain, certificates(config)))
+	shown := certificates(config)
+	shown.limits.Store(&handshakeLimits{time.Hour, 1000})
+	s := serveOn(t, Options{Store: openStore(t), Config: config, Logger: quiet}, newTLSListener(plain, shown))
 	ping := func(c *Config) error {
 		nc, err := DialRegion(context.Background(), c, certificates(c), s.address)
 		if err != nil {

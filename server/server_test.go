@@ -91,7 +91,7 @@ func TestListen(t *testing.T) {
 		{"127.0.0.1", port, 0, "127.0.0.1:" + port + ": the port is in use by another process"},
 		{"no.such.host.invalid", "0", 0, "cannot listen on no.such.host.invalid:0"},
 	} {
-		listeners, err := Listen(configWith(t, "bind", tt.bind, "port", tt.port))
+		listeners, err := listenAnywhere(configWith(t, "bind", tt.bind, "port", tt.port))
 		if tt.err == "" && err != nil || tt.err != "" &&
 			(err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("bind %s: %v, want %q", tt.bind, err, tt.err)
@@ -123,7 +123,7 @@ func TestListenKeepsToTheIPVersion(t *testing.T) {
 		{"*", "::"}, // of both versions
 		{"-::*", "::"},
 	} {
-		listeners, err := Listen(configWith(t, "bind", tt.bind, "port", "0"))
+		listeners, err := listenAnywhere(configWith(t, "bind", tt.bind, "port", "0"))
 		if err != nil {
 			t.Errorf("bind %s: %v", tt.bind, err)
 			continue

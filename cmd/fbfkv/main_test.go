@@ -195,30 +195,14 @@ func TestConfigurationFileAndFlags(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_, port, _ := net.SplitHostPort(address)
-	l.Close()
-	cmd := command(file, "--port", port, "--bind", "127.0.0.1", "-::1", "--maxclients", "9",
+	cmd := command(file, "--port", "0", "--bind", "127.0.0.1", "-::1", "--maxclients", "9",
 		"--accept-forgotten-window")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer cmd.Process.Kill()
-	p := &process{Cmd: cmd, address: address}
-	for end := time.Now().Add(longEnough); ; time.Sleep(20 * time.Millisecond) {
-		if nc, err := net.Dial("tcp", address); err == nil {
-			nc.Close()
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("not ready")
-		}
-	}
-	nc, err := net.Dial("tcp", p.address)
+	ready := readyLine.FindStringSubmatch(await(t, log, `msg="ready for clients" address=`))
+	nc, err := net.Dial("tcp", ready[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,12 +97,11 @@ func TestTwoRegions(t *testing.T) {
 	sees(a, ":12")
 	sees(b, ":12")
 
-	began := time.Now()
 	if err := a.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := a.exitCode(t); code != 0 || time.Since(began) > longEnough/2 {
-		t.Errorf("exit status %d after %v: %s", code, time.Since(began), a.logged())
+	if code := a.exitCode(t); code != 0 {
+		t.Errorf("exit status %d: %s", code, a.logged())
 	}
 	b.admin(t, "admin", "CINCRBY", "k", "op 3", "1")
 

@@ -35,7 +35,7 @@ func TestPortThatSpeaksTLS(t *testing.T) {
 		}
 	}()
 	for _, f := range []Flags{{}, {password: "secret"}} {
-		c, err := f.Client(l.Addr().String(), 10*time.Second)
+		c, err := f.Client(l.Addr().String(), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestPortThatSpeaksTLS(t *testing.T) {
 		nc.Read(make([]byte, 100))
 		nc.Close()
 	}()
-	c, err := new(Flags).Client(plain.Addr().String(), 10*time.Second)
+	c, err := new(Flags).Client(plain.Addr().String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,10 +94,10 @@ func TestPortWithoutTLS(t *testing.T) {
 			return
 		}
 		defer nc.Close()
-		nc.Read(make([]byte, 1000))
+		nc.Read(make([]byte, 64<<10)) // all of it: what is left unread resets the connection
 		nc.Write([]byte("-ERR Protocol error\r\n"))
 	}()
-	c, err := (&Flags{tls: true}).Client(l.Addr().String(), 10*time.Second)
+	c, err := (&Flags{tls: true}).Client(l.Addr().String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

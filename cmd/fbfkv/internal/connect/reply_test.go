@@ -160,6 +160,9 @@ func TestClosedConnection(t *testing.T) {
 		if n, err := c.Do(context.Background(), "INCR", "k").Int(); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
+		if _, err := c.idle[0].in.Peek(1); err != io.EOF { // the server may not have closed it yet
+			t.Fatal(err)
+		}
 		c.idle[0].used = time.Now().Add(-time.Minute)
 		if got := <-inputs; got != "*2\r\n$4\r\nINCR\r\n$1\r\nk\r\n" {
 			t.Errorf("sent %q", got)

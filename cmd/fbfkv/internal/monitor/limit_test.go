@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // dialFrom connects to an address from another one of this machine.
 func dialFrom(t *testing.T, from int, to string) net.Conn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}, Timeout: 5 * time.Second}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}, Timeout: time.Minute}
 	nc, err := d.DialContext(t.Context(), "tcp", to)
 	if err != nil {
 		t.Skip("this machine has one loopback address:", err)
@@ -52,14 +53,16 @@ func ask(nc net.Conn) (string, error) {
 	return bufio.NewReader(nc).ReadString('\n')
 }
 
-// closed reports whether the server has closed a connection that it owes no answer. It does
-// so before it answers the connection that takes the place.
-func closed(t *testing.T, nc net.Conn) bool {
-	t.Helper()
-	nc.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+// closed waits until the server has closed a connection that it owes no answer.
+func closed(nc net.Conn) bool { return ends(nc, time.Minute) }
+
+// open reports whether a connection stays open for a moment.
+func open(nc net.Conn) bool { return !ends(nc, 50*time.Millisecond) }
+
+func ends(nc net.Conn, within time.Duration) bool {
+	nc.SetReadDeadline(time.Now().Add(within))
 	_, err := nc.Read(make([]byte, 1))
-	var timeout net.Error
-	return !errors.As(err, &timeout) || !timeout.Timeout()
+	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // TestMonitorIsLimited: the bounds are those of the server of the metrics.
@@ -91,7 +94,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 		if err != nil || line != "HTTP/1.1 200 OK\r\n" {
 			t.Fatalf("begun %q: %q, %v", begun, line, err)
 		}
-		if !closed(t, idle[0]) || closed(t, idle[1]) || closed(t, idle[maxConnections-1]) {
+		if !closed(idle[0]) || !open(idle[1]) || !open(idle[maxConnections-1]) {
 			t.Errorf("begun %q: not the one that was idle longest was closed", begun)
 		}
 	}
@@ -100,7 +103,7 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 // TestConnectionsOfOneAddress: an address gets its share, and takes places from nobody else.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	addr, idle := limitedServer(t, func(http.ResponseWriter, *http.Request) {})
-	open := func(from int) net.Conn {
+	connect := func(from int) net.Conn {
 		nc := dialFrom(t, from, addr)
 		if line, err := ask(nc); err != nil {
 			t.Fatal(line, err)
@@ -108,12 +111,12 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		<-idle // the client has the answer before
 		return nc
 	}
-	other := open(2)
+	other := connect(2)
 	var own []net.Conn
 	for range maxOfAddress + 1 {
-		own = append(own, open(1))
+		own = append(own, connect(1))
 	}
-	if !closed(t, own[0]) || closed(t, own[1]) || closed(t, other) {
+	if !closed(own[0]) || !open(own[1]) || !open(other) {
 		t.Error("not the first of the address was closed")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/server"
@@ -57,7 +58,7 @@ func startNode(t *testing.T, o Options, cluster *commands.Cluster,
 		t.Fatal(err)
 	}
 	config := server.DefaultConfig()
-	config.Port, config.BackupDir = 0, t.TempDir()
+	config.Port, config.BackupDir, config.Cluster.NodeTimeout = 0, t.TempDir(), 10*time.Minute
 	listeners, err := server.Listen(config)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +70,8 @@ func startNode(t *testing.T, o Options, cluster *commands.Cluster,
 	s := server.New(options)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listeners...) }()
-	c := redis.NewClient(&redis.Options{Addr: listeners[0].Addr().String(), DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: listeners[0].Addr().String(), DisableIdentity: true,
+		DialTimeout: time.Minute, ReadTimeout: time.Minute, MaxRetries: -1}) // each command is sent once
 	t.Cleanup(func() {
 		c.Close()
 		s.Stop(true)

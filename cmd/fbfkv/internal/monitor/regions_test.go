@@ -120,6 +120,10 @@ func pair(t *testing.T) (parts [2]*watched, do func(w *watched, args ...any) str
 	do = func(w *watched, args ...any) string {
 		t.Helper()
 		reply, err := w.client.Do(t.Context(), args...).Result()
+		for end := time.Now().Add(time.Minute); err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN ") &&
+			time.Now().Before(end); time.Sleep(time.Millisecond) { // it has not caught up yet
+			reply, err = w.client.Do(t.Context(), args...).Result()
+		}
 		if err != nil {
 			t.Fatal(args, err)
 		}

@@ -121,7 +121,7 @@ func TestShardFigures(t *testing.T) {
 		{"has no leader",
 			func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
 				follow(s)
-				s.LostAt = time.Now().Add(-time.Minute)
+				s.LostAt = time.Now().Add(-time.Hour)
 			}},
 		{"ready", func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
 			follow(s)
