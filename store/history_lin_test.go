@@ -34,14 +34,14 @@ func TestLinearizable(t *testing.T) {
 	}
 	ops, decided, made := 0, 0, 0
 	// A slow machine decides few of them: more is under way at once, and the checker gets
-	// less done before its time is over.
-	for ; decided < *linHistories && made < 10**linHistories; made++ {
+	// less done before its time is over, which is therefore longer the more often it was.
+	for ; decided < *linHistories; made++ {
 		h := newLinHistory(seed)
 		if err := h.run(); err != nil {
 			t.Fatalf("seed %d: %v: %v", seed, h, err)
 		}
 		ops += len(h.ops)
-		switch h.check() {
+		switch h.check(time.Duration(2+made-decided) * time.Second) {
 		case porcupine.Illegal:
 			t.Fatalf("%v: the history is not linearizable; run again with -lin.seed=%d -lin.histories=1", h,
 				seed)
@@ -51,9 +51,6 @@ func TestLinearizable(t *testing.T) {
 		seed++
 	}
 	t.Logf("%d histories, %d operations, %d too intricate to decide", made, ops, made-decided)
-	if decided < *linHistories {
-		t.Errorf("only %d of %d histories were decided, not %d", decided, made, *linHistories)
-	}
 }
 
 // TestLinearizableMutants: a server that answers reads too early, or from an
@@ -70,7 +67,7 @@ func TestLinearizableMutants(t *testing.T) {
 				h.slow, h.fsync, h.mode, h.percent = 3*time.Millisecond, Always, Exact, 0
 				mutate(h)
 				must(t, h.run())
-				if h.check() == porcupine.Illegal {
+				if h.check(time.Duration(2+i)*time.Second) == porcupine.Illegal {
 					return
 				}
 			}
@@ -281,10 +278,10 @@ func (h *linHistory) ask(in linInput, group int) (out linOutput, err error) {
 
 func linKey(group, key int) []byte { return fmt.Appendf(nil, "g%d-%d", group, key) }
 
-// check returns whether the history of each group is linearizable.
-func (h *linHistory) check() porcupine.CheckResult {
+// check returns whether the history of each group is linearizable, if that is found in time.
+func (h *linHistory) check(limit time.Duration) porcupine.CheckResult {
 	for _, g := range linGroups(h.ops) {
-		if r := porcupine.CheckOperationsTimeout(linModel(h.mode), g, 2*time.Second); r != porcupine.Ok {
+		if r := porcupine.CheckOperationsTimeout(linModel(h.mode), g, limit); r != porcupine.Ok {
 			return r
 		}
 	}

@@ -262,7 +262,7 @@ func TestAsking(t *testing.T) {
 		}
 	}
 	must(t, a.s.CloseNow())
-	a.ask = 20 * time.Second // a store that is closed does not wait for that, and writes nothing
+	a.ask = 2 * time.Minute // a store that is closed does not wait for that, and writes nothing
 	w.open(a)
 	waits := make(chan bool, 1)
 	cycle := Batch{OnBlock: func() { waits <- true }}

@@ -29,18 +29,21 @@ func TestWritesWaitForTheBuilder(t *testing.T) {
 		}
 		return false
 	})
-	written := make(chan time.Duration, 1)
-	go func() {
+	const brake = 500 * time.Millisecond // at least
+	took := func(do func()) time.Duration {
 		began := time.Now()
-		cincr(s, "k", "late", 1)
-		written <- time.Since(began)
-	}()
-	reads := 0
-	for ; len(written) == 0; reads++ {
-		get(s, "k")
+		do()
+		return time.Since(began)
 	}
-	if took := <-written; took < 500*time.Millisecond || reads < 10 {
-		t.Errorf("a write took %v, and %d reads as long", took, reads)
+	if d := took(func() { cincr(s, "k", "late", 1) }); d < brake {
+		t.Errorf("a write took %v", d)
+	}
+	fastest := time.Hour // a busy machine may take as long for some
+	for range 20 {
+		fastest = min(fastest, took(func() { get(s, "k") }))
+	}
+	if fastest >= brake || !s.behind.Load() {
+		t.Errorf("reads took %v at least, behind: %v", fastest, s.behind.Load())
 	}
 	s.snapshots.building.Unlock()
 	eventually(t, "the brake is off", func() bool { return !s.behind.Load() })
