@@ -158,6 +158,26 @@ func (r *region) options(peers map[part.Region]string) Options {
 	}
 }
 
+// pause ends the reading of a region by a node, and waits until no answer of it can be taken any more.
+func pause(t testing.TB, n *Node, name string) {
+	t.Helper()
+	must(t, n.Pause(name))
+	m := n.Mesh()
+	eventually(t, "the session has ended", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, p := range m.peers {
+			p.mu.Lock()
+			reads := p.status.Paused && p.interrupt != nil
+			p.mu.Unlock()
+			if reads {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // newRegions opens regions that know of each other, with numbers of partitions. Nobody reads yet.
 func newRegions(t testing.TB, partitions ...int) []*region {
 	all := newServers(t, partitions...)

@@ -272,6 +272,7 @@ func TestRemoved(t *testing.T) {
 		}
 	}
 	gone(all[1].node)
+	eventually(t, "it says so", func() bool { return all[1].logged("have removed this one") > 0 })
 	if n := all[1].logged("have removed this one"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
@@ -304,7 +305,7 @@ func TestRemovedQuietly(t *testing.T) {
 	for i, r := range all {
 		before[i] = lines(r)
 	}
-	must(t, all[1].node.Pause("r0")) // it hears of it by the removed one's refusal
+	pause(t, all[1].node, "r0") // it hears of it by the removed one's refusal
 	must(t, all[0].node.Remove("r1", "r2"))
 	eventually(t, "r2 has stopped", func() bool { return len(all[2].node.Mesh().Status()) == 0 })
 	eventually(t, "r1 is refused", func() bool {

@@ -36,7 +36,7 @@ func TestLostRegion(t *testing.T) {
 	all := joined(t, 2, 4, 2)
 	well(t, all...)
 	const n = 40
-	must(t, all[1].node.Pause("r2"))
+	pause(t, all[1].node, "r2")
 	for i := range n { // r1 does not hear of what r2 does first
 		must(t, all[2].once(fmt.Sprint("k", i%4), fmt.Sprint("lost", i), 1).Err)
 	}
@@ -47,7 +47,7 @@ func TestLostRegion(t *testing.T) {
 		return sum
 	}
 	eventually(t, "r0 has read r2", func() bool { return sum(all[0]) == n })
-	must(t, all[2].node.Pause("r1")) // which therefore takes nothing back
+	pause(t, all[2].node, "r1") // which therefore takes nothing back
 	for i := range n {
 		op := all[1].once(fmt.Sprint("k", i%4), fmt.Sprint("lost", i), 1)
 		must(t, op.Err)
@@ -196,8 +196,8 @@ func TestStray(t *testing.T) {
 			t.Errorf("ills: %q", r.node.Status().Ills)
 		}
 	}
-	must(t, stray.node.Pause("r0"))
-	must(t, stray.node.Pause("r2"))
+	pause(t, stray.node, "r0")
+	pause(t, stray.node, "r2")
 	must(t, all[0].node.Remove("r2", "r1"))
 	eventually(t, "both say so", func() bool { return says(all[0]) && says(all[2]) })
 	must(t, stray.once("k", "a", 1).Err)

@@ -31,7 +31,7 @@ func TestToken(t *testing.T) {
 	cancel()
 	own, _ := nodes[0].Members()
 	first := own.Members[0].Name
-	must(t, nodes[1].Pause(first))
+	pause(t, nodes[1], first)
 	for n := range 50 {
 		key := fmt.Sprint("k", n)
 		must(t, all[0].once(key, "op", 5).Err)
@@ -56,7 +56,7 @@ func TestToken(t *testing.T) {
 		if n%10 == 0 {
 			must(t, nodes[1].Resume(first))
 		} else if n%10 == 9 {
-			must(t, nodes[1].Pause(first))
+			pause(t, nodes[1], first)
 		}
 	}
 	must(t, nodes[1].Resume(first))
