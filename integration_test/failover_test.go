@@ -63,8 +63,11 @@ func startFailovers(t *testing.T, nodes int) *failovers {
 		starting.Go(func() { start.run(t, f.all, l) })
 	}
 	starting.Wait()
-	if t.Failed() {
+	switch { // in a goroutine that has ended
+	case t.Failed():
 		t.FailNow()
+	case t.Skipped():
+		t.SkipNow()
 	}
 	f.progress()
 	return f
