@@ -120,6 +120,8 @@ var otherRows = []row{
 	{name: "throttle", ours: on("throttle"), peer: cincrby(16), goal: 0.9},
 	{name: "throttle-opid", ours: on("throttle-opid"), peer: cincrby(16), goal: 0.9},
 	{name: "follow", ours: cincrby(16), peer: cincrby(16), figure: "processor", goal: 1.1, atMost: true, measure: followed},
+	{name: "follow-lag", ours: cincrby(1), goal: 250, atMost: true, measure: lagging},
+	{name: "stream-count", ours: cincrby(64), peer: cincrby(64), goal: 0.8, measure: streamed},
 
 	{name: "counters-10M", ours: many(1e7), peer: many(1e4), goal: 0.7, slow: true},
 	{name: "start-10M", ours: many(1e7), goal: 2, atMost: true, slow: true, measure: startFull},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -56,34 +55,6 @@ func runMetered(ctx context.Context, p *process.Process, o options) *Result {
 	r := process.Must(runClean(ctx, o))
 	r.ServerCPU = 1e6 * (p.CPU() - before) / float64(r.Sent) / float64(max(w.items, 1))
 	return r
-}
-
-var followed = &special{"follow", func(r *row) string {
-	return "pipeline 16, everysec, processor: " + r.ours.String() + " with `fbfkv follow` against without"
-}, (*table).followed}
-
-// followed measures what a follower of all changes costs the server.
-func (t *table) followed(ctx context.Context, rows []*row) {
-	p := process.Must(process.FBFKV(ctx, t.fbfkv, "--appendfsync", "everysec"))
-	defer p.Close()
-	results := alternate(t.rounds, 2, func(i int) *Result {
-		return takeQuiet(ctx, &t.quiet, func() *Result {
-			if i == 0 {
-				follower := exec.CommandContext(ctx, t.fbfkv, "follow", p.Address, "--from", "now")
-				process.Check(follower.Start())
-				defer follower.Wait()
-				defer follower.Process.Kill()
-			}
-			return runMetered(ctx, p, t.options(p, rows[0].ours))
-		})
-	})
-	for i, name := range []string{"followed", "alone"} {
-		for round, r := range results[i] {
-			t.keep("follow", name, round, r)
-		}
-	}
-	q := ratio(results[0], results[1], (*Result).serverCPU)
-	t.emit(rows[0], q, fmt.Sprintf("%.2f µs and %.2f µs", q.A, q.B))
 }
 
 var duplicates = &special{"duplicates", func(r *row) string {
