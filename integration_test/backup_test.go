@@ -60,9 +60,10 @@ func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
 	t.Helper()
 	var stream []byte
 	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR",
-		"0.000000001"); r != "+OK" {
+		"0.000000001", "WINDOW", "1h"); r != "+OK" {
 		t.Fatal(r)
 	}
+	changeTables(t, s, "ALTER", "default", "WINDOW", "1h") // all are sent again
 	loads := []*load{newLoad(t, s, "exact:"), newLoad(t, s, "approx:")}
 	root := t.TempDir()
 	backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")

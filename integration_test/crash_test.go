@@ -59,10 +59,11 @@ func endUnderLoad(t *testing.T, s *server, end func()) {
 	// With an ERROR of 1e-9 not one of these operations is dismissed wrongly
 	// but once in ten thousand runs of this test.
 	err := c.Do(context.Background(), "CTABLE", "CREATE", "approx", "PREFIX", "approx:",
-		"MODE", "APPROX", "ERROR", "0.000000001").Err()
+		"MODE", "APPROX", "ERROR", "0.000000001", "WINDOW", "1h").Err()
 	if err != nil {
 		t.Fatal(err)
 	}
+	changeTables(t, s, "ALTER", "default", "WINDOW", "1h") // all are sent again in every round
 	loads := []*load{newLoad(t, s, "exact:"), newLoad(t, s, "approx:")}
 	for round := range rounds {
 		saving := make(chan struct{})

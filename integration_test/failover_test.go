@@ -192,7 +192,8 @@ func (l *clientLoad) check(t *testing.T, all []*server) {
 		for again := range slices.Chunk(ops, 500) {
 			replies := ask(again)
 			// on a busy machine
-			for tries := 0; tries < 20 && slices.ContainsFunc(replies, otherLeads); tries++ {
+			end := time.Now().Add(patience)
+			for slices.ContainsFunc(replies, otherLeads) && time.Now().Before(end) {
 				c.Close()
 				c = holderOf(t, key, all...).dial()
 				replies = ask(again)

@@ -221,7 +221,16 @@ func TestFollowRegions(t *testing.T) {
 	for round := range 4 {
 		before := position(dbs[1])
 		follow()
-		count()
+		if round == 0 { // so that both apply operations before they hear of one another
+			for _, verb := range []string{"PAUSE", "RESUME"} {
+				if _, err := redisAsk(all[1], "REGION", verb, "eu"); err != nil {
+					t.Fatal(err)
+				}
+				count()
+			}
+		} else {
+			count()
+		}
 		eventually(t, patience, "the follower goes on", func() bool { return position(dbs[1]) != before })
 		switch round {
 		case 0:

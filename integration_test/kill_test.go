@@ -190,6 +190,7 @@ func (k *retriers) saveUntilKilled() {
 // operations.
 func (k *retriers) finish() {
 	t := k.s.t
+	eventually(t, patience, "enough operations are acknowledged", func() bool { return k.acked.Load() >= 100 })
 	close(k.stop)
 	k.running.Wait()
 	c := k.s.client()
@@ -203,9 +204,6 @@ func (k *retriers) finish() {
 		}
 	}
 	t.Logf("%d operations", k.acked.Load())
-	if k.acked.Load() < 100 {
-		t.Errorf("only %d operations were acknowledged", k.acked.Load())
-	}
 	k.s.stop()
 	if out, code := fbfkv(t.(*testing.T), "check", k.s.dir); code != 0 {
 		t.Errorf("check: %s", out)

@@ -131,8 +131,14 @@ func (l *moveLoad) check() {
 		sent += len(answers)
 	}
 	for key, n := range want {
-		if v, err := l.c.Do(l.t.Context(), "CGET", key).Int64(); err != nil || v != n {
-			l.t.Errorf("%s is %d, and %d were acknowledged: %v", key, v, n, err)
+		var v int64
+		eventually(l.t, patience, key+" is read", func() (read bool) {
+			answer, err := l.c.Do(l.t.Context(), "CGET", key).Int64()
+			v = answer
+			return err == nil
+		})
+		if v != n {
+			l.t.Errorf("%s is %d, and %d were acknowledged", key, v, n)
 		}
 	}
 	l.t.Logf("%d operations, each sent again", sent)

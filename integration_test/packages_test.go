@@ -142,12 +142,28 @@ func (d *driver) await(c <-chan driverAnswer) driverAnswer {
 	}
 }
 
-// want expects a request's answer to be a value.
+// want expects a request's answer to be a value. What has an opid is sent again if there was no answer: a
+// busy machine may take longer than the driver tries.
 func (d *driver) want(value, what, key string, delta int64, ops ...string) {
 	d.t.Helper()
-	if a := d.do(what, key, delta, ops...); a.Value != value {
+	a, end := d.do(what, key, delta, ops...), time.Now().Add(patience)
+	for what == "do" && a.Value == "" && a.Code == "" && time.Now().Before(end) {
+		a = d.do(what, key, delta, ops...)
+	}
+	if a.Value != value {
 		d.t.Errorf("%s %s %d %q: %+v, want %s", what, key, delta, ops, a, value)
 	}
+}
+
+// counts adds 1 under one opid, and expects the counter's value.
+func (d *driver) counts(value, key string) {
+	d.t.Helper()
+	op := ""
+	eventually(d.t, patience, "an operation is made", func() bool {
+		op = d.do("newop", key, 1).Op
+		return op != ""
+	})
+	d.want(value, "do", "", 0, op)
 }
 
 // refused expects a request to fail with a code and an outcome, and returns the operation.
@@ -280,7 +296,7 @@ func packagePipelines(t *testing.T, command []string) {
 func packageErrors(t *testing.T, command []string) {
 	s := startServer(t)
 	c := s.dial()
-	d := startDriver(t, command, s.address(), 10*time.Second, patience)
+	d := startDriver(t, command, s.address(), time.Minute, patience)
 	c.want("+OK", "SET", "full", "9223372036854775807")
 	c.want(":1", "FBF.ADD", "filter", "x")
 	d.refused("OVERFLOW", "not applied", "add", "full", 1)
@@ -298,10 +314,10 @@ func packageErrors(t *testing.T, command []string) {
 	c.want("$-1", "GET", "page:old")
 	// The permissions that the READMEs ask of an ACL.
 	c.want("+OK", "ACL", "SETUSER", "default", "-@all", "+cincrby", "+time", "+ctable", "+acl")
-	startDriver(t, command, s.address(), 10*time.Second, patience).want("3", "add", "permitted", 3)
+	startDriver(t, command, s.address(), time.Minute, patience).want("3", "add", "permitted", 3)
 	// Without the permission to ask for tables: the default window is assumed.
 	c.want("+OK", "ACL", "SETUSER", "default", "-ctable")
-	startDriver(t, command, s.address(), 10*time.Second, patience).want("8", "add", "permitted", 5)
+	startDriver(t, command, s.address(), time.Minute, patience).want("8", "add", "permitted", 5)
 	// A server that does not let us in, and a client that was closed: no time for retries passes.
 	locked := startServer(t, "--requirepass", "secret")
 	d = startDriver(t, command, locked.address(), 10*patience, 10*patience)
@@ -317,7 +333,7 @@ func packageErrors(t *testing.T, command []string) {
 			t.Errorf("the text of an operation in its place: %+v", a)
 		}
 		idle := startServer(t)
-		other := startDriver(t, command, idle.address(), 10*time.Second, patience)
+		other := startDriver(t, command, idle.address(), time.Minute, patience)
 		other.do("text", "", 0, "page:home 1 op-1 0")
 		if list := idle.dial().do("CLIENT", "LIST"); strings.Count(list, " fd=") != 1 {
 			t.Errorf("it connects before its first operation:\n%s", list)
@@ -343,7 +359,7 @@ func packagePassing(t *testing.T, command []string) {
 		}
 	})
 	d := startDriver(t, command, p.Addr().String(), 10*time.Second, 3*time.Second)
-	d.want("1", "add", "page:home", 1)
+	d.counts("1", "page:home")
 	unknown := map[string]bool{"MISCONF commit failed: outcome unknown, retry with the same opid": true,
 		"TRYAGAIN no leader": true,
 		"MISCONF writes are refused, nothing was applied: disk full": false, "LOADING it starts": false,
@@ -373,7 +389,7 @@ func packagePassing(t *testing.T, command []string) {
 	}
 	p.set(func(*relay) { refuse = false })
 	for text := range unknown {
-		d.want("1", "add", text, 1)
+		d.counts("1", text)
 	}
 }
 
@@ -386,8 +402,8 @@ func packageOutcomes(t *testing.T, command []string) {
 	p := startRelay(t, s)
 	d := startDriver(t, command, p.Addr().String(), 2*time.Second, 3*time.Second)
 	direct := startDriver(t, command, s.address(), 2*time.Second, 3*time.Second)
-	direct.want("1", "add", "page:home", 1)
-	d.want("2", "add", "page:home", 1)
+	direct.counts("1", "page:home")
+	d.counts("2", "page:home")
 	p.set(func(p *relay) { p.deaf = true })
 	adding := d.begin("add", "page:home", 1)
 	s.awaitCount("page:home", "3")
@@ -450,7 +466,7 @@ func (s *server) awaitCount(key, value string) {
 // packageWindow: retries end before the window of the key's table does.
 func packageWindow(t *testing.T, command []string) {
 	s := startServer(t)
-	s.dial().want("+OK", "CTABLE", "CREATE", "short", "PREFIX", "short:", "WINDOW", "3000")
+	s.dial().want("+OK", "CTABLE", "CREATE", "short", "PREFIX", "short:", "WINDOW", "20000")
 	p := startRelay(t, s)
 	d := startDriver(t, command, p.Addr().String(), time.Second, 10*patience)
 	d.want("1", "add", "page:home", 1)
@@ -475,7 +491,7 @@ func packageClock(t *testing.T, command []string) {
 		}
 		return reply
 	}
-	d := startDriver(t, command, p.Addr().String(), 10*time.Second, patience)
+	d := startDriver(t, command, p.Addr().String(), time.Minute, patience)
 	d.want("1", "add", "page:home", 1)
 	p.set(func(*relay) {
 		if !wrong {

@@ -226,7 +226,8 @@ func goredisHelpers(t *testing.T, c *redis.ClusterClient) {
 // rueidisHelpers does the same by rueidis.
 func rueidisHelpers(t *testing.T, nodes []string) {
 	ctx := context.Background()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: nodes, DisableCache: true})
+	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: nodes, DisableCache: true,
+		ConnWriteTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
