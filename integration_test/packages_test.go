@@ -142,8 +142,8 @@ func (d *driver) await(c <-chan driverAnswer) driverAnswer {
 	}
 }
 
-// want expects a request's answer to be a value. What has an opid is sent again if there was no answer: a
-// busy machine may take longer than the driver tries.
+// want expects a request's answer to be a value. A request with an opid is sent again if there was no
+// answer: a busy machine may take longer than the driver tries.
 func (d *driver) want(value, what, key string, delta int64, ops ...string) {
 	d.t.Helper()
 	a, end := d.do(what, key, delta, ops...), time.Now().Add(patience)

@@ -155,27 +155,28 @@ func TestErrorTellsOfItsTries(t *testing.T) {
 				strings.Repeat("-LOADING fbfkv is loading\r\n", bytes.Count(b[:n], []byte("*"))))
 		}
 	})
-	refused := func() string {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().String()
-	}()
-	for _, c := range []struct{ name, addr, cause string }{
-		{"refused", refused, "connection refused"}, {"closed", closed, "EOF"},
-		{"silent", silent, "no answer within 100ms"},
-		{"loading", loading, "LOADING"},
+	for _, c := range []struct {
+		name, addr, cause string
+		timeout           time.Duration
+	}{
+		{"refused", "127.0.0.1:1", "connection refused", time.Minute}, {"closed", closed, "EOF", time.Minute},
+		{"silent", silent, "no answer within 100ms", 100 * time.Millisecond},
+		{"loading", loading, "LOADING", time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redis.NewClient(&redis.Options{Addr: c.addr, Protocol: 2, DisableIdentity: true,
 				MaxRetries: -1, DialerRetries: 1})
 			defer rdb.Close()
-			counters := New(rdb, Options{Timeout: 100 * time.Millisecond, RetryFor: time.Second})
+			counters := New(rdb, Options{Timeout: c.timeout, RetryFor: time.Second})
 			_, err := counters.Add(context.Background(), "k", 1)
 			var e *Error
+			// A busy machine may take a second for one try.
+			for errors.As(err, &e) && e.Tries < 2 && counters.o.RetryFor < time.Minute {
+				counters.o.RetryFor *= 4
+				tries.Store(0)
+				_, err = counters.Add(context.Background(), "k", 1)
+			}
 			if !errors.As(err, &e) || e.Outcome != NotApplied || e.Tries < 2 || e.Elapsed <= 0 ||
 				e.Server != c.addr ||
 				!strings.Contains(err.Error(), c.cause) || !strings.Contains(err.Error(), c.addr) ||

@@ -204,22 +204,23 @@ func TestOpenLoop(t *testing.T) {
 	stalled := func() *Result {
 		s := newCounterServer(t)
 		s.reply = func(n int64, usual string) string {
-			if n == 500 {
+			if n == 125 {
 				time.Sleep(300 * time.Millisecond) // with the lock: everybody waits
 			}
 			return usual
 		}
 		o := quick(s, "cincrby")
-		o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = 0, time.Second, 2000, 4, 100*time.Millisecond
+		o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = 0, time.Second, 500, 4, 100*time.Millisecond
 		return mustRun(t, o)
 	}
 	r := stalled()
-	for again := 10; again > 0 && (r.Throughput < 1600 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1); again-- {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) &&
+		(r.Throughput < 400 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1); {
 		r = stalled() // a busy machine stalls, too
 	}
-	// 600 of 2000 operations fell due during the stall.
-	if r.Throughput < 1600 || r.Throughput > 2050 || r.Latency.P95 < 0.150 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1 {
-		t.Errorf("%.0f operations per second, want 2000: %+v", r.Throughput, r.Latency)
+	// 150 of 500 operations fell due during the stall.
+	if r.Throughput < 400 || r.Throughput > 515 || r.Latency.P95 < 0.150 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1 {
+		t.Errorf("%.0f operations per second, want 500: %+v", r.Throughput, r.Latency)
 	}
 	if len(r.Series) < 9 {
 		t.Errorf("%d intervals", len(r.Series))
