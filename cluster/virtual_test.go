@@ -46,7 +46,7 @@ func virtual(t *testing.T, test func(t *testing.T)) {
 		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
 	}
 	// of real time: a goroutine that waits for a lock for ever stops the clock of a bubble
-	limit := 5 * time.Minute
+	limit := 30 * time.Minute
 	if end, ok := t.Deadline(); ok {
 		limit = min(limit, time.Until(end)-5*time.Second)
 	}
