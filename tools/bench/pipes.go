@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fbfkv/fbfkv/tools/process"
@@ -63,18 +65,37 @@ func (t *table) lagging(ctx context.Context, rows []*row) {
 			lines := process.Must(follower.StdoutPipe())
 			process.Check(follower.Start())
 			var lags []float64
+			var written atomic.Int64
+			var ended atomic.Bool
 			var reading sync.WaitGroup
-			reading.Go(func() { lags = readLags(lines) })
+			reading.Go(func() {
+				lags = readLags(lines, &written)
+				ended.Store(true)
+			})
+			sleep := func(d time.Duration) {
+				if process.Sleep(ctx, d); ended.Load() {
+					process.Check(errors.New("the follower has ended"))
+				}
+			}
+			defer follower.Wait()
+			defer reading.Wait()
+			defer follower.Process.Kill()
+			began := int64(0)
+			for ; written.Load() == 0; sleep(10 * time.Millisecond) {
+				do(ctx, p, "CINCRBY", "bench:begin", rand.Uint64(), 1)
+			}
+			for ; written.Load() > began; sleep(100 * time.Millisecond) {
+				began = written.Load() // all that were sent until it began
+			}
 			o := t.options(p, rows[0].ours)
 			o.Rate = lagRate
 			r := process.Must(runClean(ctx, o))
-			process.Sleep(ctx, time.Second)
+			for written.Load() < began+r.Sent {
+				sleep(10 * time.Millisecond)
+			}
 			follower.Process.Kill()
 			reading.Wait()
-			follower.Wait()
-			if int64(len(lags)) < r.Operations {
-				process.Check(fmt.Errorf("the follower has written %d of %d operations", len(lags), r.Operations))
-			}
+			lags = lags[began:]
 			slices.Sort(lags)
 			r.Latency = latency{P50: lags[len(lags)/2], P99: lags[len(lags)*99/100], Max: lags[len(lags)-1]}
 			return r
@@ -88,8 +109,8 @@ func (t *table) lagging(ctx context.Context, rows []*row) {
 		fmt.Sprintf("p50 %.0f ms", 1e3*median(figures(results, func(r *Result) float64 { return r.Latency.P50 }))))
 }
 
-// readLags reads what a follower writes, and returns how old each operation was then, seconds.
-func readLags(follower interface{ Read([]byte) (int, error) }) (lags []float64) {
+// readLags reads what a follower writes, counts that, and returns how old each operation was then, seconds.
+func readLags(follower io.Reader, written *atomic.Int64) (lags []float64) {
 	in := bufio.NewReaderSize(follower, 1<<20)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -100,6 +121,7 @@ func readLags(follower interface{ Read([]byte) (int, error) }) (lags []float64) 
 			digits, _, _ := bytes.Cut(rest, []byte(","))
 			ms := process.Must(strconv.ParseInt(string(bytes.Trim(digits, "}\n")), 10, 64))
 			lags = append(lags, time.Since(time.UnixMilli(ms)).Seconds())
+			written.Add(1)
 		}
 	}
 }
@@ -108,15 +130,13 @@ var streamed = &special{"stream", func(r *row) string {
 	return "everysec: lines of `fbfkv stream count` against the generator's operations at pipeline 64"
 }, (*table).streamed}
 
-// streamLines is how many lines are counted in a round.
-const streamLines = 500_000
-
 // streamed compares how fast lines are counted with how fast the server counts.
 func (t *table) streamed(ctx context.Context, rows []*row) {
 	p := process.Must(process.FBFKV(ctx, t.fbfkv, "--appendfsync", "everysec"))
 	defer p.Close()
 	dir := process.Must(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(dir)
+	lines := int(100_000 * t.seconds)
 	results := alternate(t.rounds, 2, func(i int) *Result {
 		return takeQuiet(ctx, &t.quiet, func() *Result {
 			if i == 1 {
@@ -124,7 +144,7 @@ func (t *table) streamed(ctx context.Context, rows []*row) {
 			}
 			var text bytes.Buffer
 			round := rand.Uint64()
-			for line := range streamLines {
+			for line := range lines {
 				fmt.Fprintf(&text, "%d %d-%d\n", rand.Uint64()%10_000, round, line)
 			}
 			path := filepath.Join(dir, "lines")
@@ -137,7 +157,7 @@ func (t *table) streamed(ctx context.Context, rows []*row) {
 			if out, err := count.CombinedOutput(); err != nil {
 				process.Check(errors.Join(err, errors.New(string(out))))
 			}
-			return &Result{Throughput: streamLines / time.Since(began).Seconds(), Steal: stolen()}
+			return &Result{Throughput: float64(lines) / time.Since(began).Seconds(), Steal: stolen()}
 		})
 	})
 	for i, name := range []string{"lines", "generator"} {

@@ -53,7 +53,7 @@ func TestRowsChosen(t *testing.T) {
 		all   bool
 		want  int
 	}{
-		{"", false, 53}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
+		{"", false, 55}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
 	} {
 		if got, err := choose(tc.asked, tc.all); err != nil || len(got) != tc.want {
 			t.Errorf("%q: %d rows, want %d: %v", tc.asked, len(got), tc.want, err)
@@ -83,7 +83,7 @@ func TestTable(t *testing.T) {
 	raw, plot := filepath.Join(out, "raw.csv"), filepath.Join(out, "plot.svg")
 	t.Setenv("TMPDIR", tmp)
 	text, err := runCommand(t, "table", "--fbfkv", fbfkv, "--max-steal", "1", "--seconds", "0.1", "--rounds", "1", "--ids", "20000", "--csv", raw, "--plot", plot,
-		"--rows", "incrby-everysec,p99,approx-1,lua-always-1,hot-,redis-benchmark-16,tls-16,duplicates,recovery,chold,holds,opid-16,transfer,scale,throttle,follow,counters,start")
+		"--rows", "incrby-everysec,p99,approx-1,lua-always-1,hot-,redis-benchmark-16,tls-16,duplicates,recovery,chold,holds,opid-16,transfer,scale,throttle,follow,stream,counters,start")
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -94,8 +94,8 @@ func TestTable(t *testing.T) {
 		}
 	}
 	want := "incrby-everysec-1 approx-1 p99-1 incrby-everysec-16 opid-16 transfer scale throttle throttle-opid incrby-everysec-64 hot-everysec lua-always-1 redis-benchmark-16 tls-16 hot-always " +
-		"duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery chold holds-lua follow counters-10M start-10M"
-	if got := strings.Join(names, " "); got != want || !strings.Contains(text, " of 25 goals are met.") {
+		"duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery chold holds-lua follow follow-lag stream-count counters-10M start-10M"
+	if got := strings.Join(names, " "); got != want || !strings.Contains(text, " of 27 goals are met.") {
 		t.Errorf("rows %s, want %s:\n%s", got, want, text)
 	}
 	f, err := os.Open(raw)
