@@ -125,19 +125,27 @@ func newServed(t *testing.T) *served {
 	return &served{s, s.crash, s.client(), false}
 }
 
-// newServedCluster makes a cluster of two shards, whose leaders crash.
+// newServedCluster makes a cluster of two shards, whose leaders crash, and whose partitions move.
 func newServedCluster(t *testing.T) *served {
 	all := startNodes(t, 4)
+	any := all[0].address()
 	operate(t, 0, "is complete", append([]string{"create"}, addresses(all[:3]...)...)...)
-	operate(t, 0, "form a new shard", "add-node", "--new-shard", all[3].address(), all[0].address())
-	operate(t, 0, "in place", "rebalance", all[0].address())
-	kills := 0
+	operate(t, 0, "form a new shard", "add-node", "--new-shard", all[3].address(), any)
+	operate(t, 0, "in place", "rebalance", any)
+	shards := shardsOf(t, all[0])
+	disturbed := 0
 	return &served{all[0], func() {
-		victim := all[3]
-		if kills++; kills%3 > 0 {
-			victim = leaderOf(t, all[:3]...)
+		switch disturbed++; disturbed % 3 {
+		case 0:
+			all[3].crash()
+		case 1:
+			leaderOf(t, all[:3]...).crash()
+		default:
+			for _, to := range shards {
+				operate(t, 0, "in place", "move", "--partitions", "4-11", "--to", to, any)
+			}
+			operate(t, 0, "in place", "rebalance", any)
 		}
-		victim.crash()
 	}, clusterClient(t, all...), true}
 }
 

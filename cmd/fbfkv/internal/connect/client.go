@@ -2,12 +2,14 @@ package connect
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"syscall"
@@ -30,6 +32,7 @@ type Client struct {
 	database             string
 	tls                  *tls.Config   // nil: without TLS
 	timeout              time.Duration // for a command, or for a pipeline; 0: as long as it takes
+	pingTime             time.Duration // for a PING, after which none of the idle ones is used; 0: timeout
 
 	mu     sync.Mutex
 	idle   []*Conn // the last used one is the last
@@ -42,11 +45,19 @@ func (c *Client) Addr() string { return c.addr }
 // Close closes the connections that no call uses. The others are closed after their calls.
 func (c *Client) Close() {
 	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.drop()
+}
+
+// drop closes the connections that no call uses.
+func (c *Client) drop() {
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.idle {
 		conn.net.Close()
 	}
-	c.idle, c.closed = nil, true
+	c.idle = nil
 }
 
 // Do sends a command and returns its reply. Arguments are strings and integers.
@@ -100,12 +111,18 @@ func (c *Client) take(ctx context.Context) (*Conn, error) {
 		c.idle = c.idle[:n-1]
 		c.mu.Unlock()
 		if time.Since(conn.used) > rested {
+			conn.timeout = cmp.Or(c.pingTime, c.timeout)
 			conn.Do("PING")
+			conn.timeout = c.timeout
 		}
 		if !conn.broken {
 			return conn, nil
 		}
 		conn.net.Close()
+		if c.pingTime > 0 && errors.Is(conn.err, os.ErrDeadlineExceeded) {
+			c.drop()
+			return nil, conn.err
+		}
 	}
 }
 

@@ -15,11 +15,13 @@ import (
 )
 
 const (
-	// askTime is how long a node may take to say which shards there are.
+	// askTime is how long a node may take to answer what any node can.
 	askTime = 5 * time.Second
-	// maxMoves is how often a command follows MOVED: nodes may not agree yet on who has a slot.
-	maxMoves = 5
-	maxSlot  = 1<<14 - 1
+	// maxMoves is how often a command follows MOVED, after pauses: while a partition moves, nodes may name
+	// each other.
+	maxMoves  = 5
+	movePause = 20 * time.Millisecond
+	maxSlot   = 1<<14 - 1
 )
 
 // Shard is what a node says of a shard of its cluster.
@@ -37,9 +39,7 @@ type Node struct {
 // Shards asks a node for the shards of its cluster. A server without cluster-enabled has none, and a node
 // that is in no cluster yet answers with an error that is transient.
 func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	list, err := c.Do(ctx, "CLUSTER", "SHARDS").List()
+	list, err := c.quick(ctx, "CLUSTER", "SHARDS").List()
 	if err != nil {
 		if IsReply(err) && strings.Contains(err.Error(), "cluster support disabled") {
 			err = nil
@@ -92,6 +92,13 @@ func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
 	return all, nil
 }
 
+// quick is Do within askTime.
+func (c *Client) quick(ctx context.Context, args ...any) Reply {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return c.Do(ctx, args...)
+}
+
 // reach is where a node is reached of which this one has told.
 func (c *Client) reach(host, port string) string {
 	if host == "" || host == "?" {
@@ -122,6 +129,7 @@ func (f *Flags) Cluster(addr string, timeout time.Duration) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	first.pingTime = askTime
 	return &Cluster{login: f, timeout: timeout, clients: map[string]*Client{addr: first},
 		nodes: []string{addr}, stale: true}, nil
 }
@@ -197,7 +205,11 @@ func (c *Cluster) Pipeline(ctx context.Context, commands [][]any) ([]Reply, erro
 				}
 			}
 		}
-		if slices.Sort(rest); moves == maxMoves {
+		slices.Sort(rest)
+		if len(rest) > 0 && !c.pause(ctx, moves) {
+			for _, i := range rest {
+				replies[i].err = Error("TRYAGAIN " + replies[i].err.Error())
+			}
 			break
 		}
 	}
@@ -217,23 +229,47 @@ func (c *Cluster) With(ctx context.Context, key string, use func(*Conn) error) e
 		if err = client.With(ctx, use); err != nil && !IsReply(err) {
 			c.fails(client)
 		}
-		if !c.learn(client, err) || moves == maxMoves {
+		switch {
+		case !c.learn(client, err):
 			return err
+		case !c.pause(ctx, moves):
+			return Error("TRYAGAIN " + err.Error())
 		}
 	}
 }
 
-// Any sends a command that has no key to a node that answers.
-func (c *Cluster) Any(ctx context.Context, args ...any) Reply {
+// pause waits before a command follows MOVED again, and reports false if it has done so often enough. Then
+// the nodes are asked for the shards.
+func (c *Cluster) pause(ctx context.Context, moves int) bool {
+	if moves < maxMoves {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(moves) * movePause):
+		}
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = true
+	return false
+}
+
+// Any sends a command that has no key to one node after the other, until one answers. It must change nothing.
+func (c *Cluster) Any(ctx context.Context, args ...any) (r Reply) {
 	if err := c.look(ctx); err != nil {
 		return Reply{err: err}
 	}
-	client, err := c.owner(nil)
-	if err != nil {
-		return Reply{err: err}
-	}
-	r := client.Do(ctx, args...)
-	if r.err != nil && !IsReply(r.err) {
+	c.mu.Lock()
+	nodes := slices.Clone(c.nodes)
+	c.mu.Unlock()
+	for _, addr := range slices.Backward(nodes) { // the last one has told of the shards
+		client, err := c.at(addr)
+		if err != nil {
+			return Reply{err: err}
+		}
+		if r = client.quick(ctx, args...); r.err == nil || IsReply(r.err) {
+			break
+		}
 		c.fails(client)
 	}
 	return r
@@ -258,7 +294,7 @@ func (c *Cluster) Each(ctx context.Context, args ...any) (replies []Reply, err e
 		if err != nil {
 			return nil, err
 		}
-		replies = append(replies, client.Do(ctx, args...))
+		replies = append(replies, client.quick(ctx, args...))
 	}
 	return replies, nil
 }
@@ -269,7 +305,7 @@ func (c *Cluster) at(addr string) (client *Client, err error) {
 	defer c.mu.Unlock()
 	if client = c.clients[addr]; client == nil {
 		if client, err = c.login.Client(addr, c.timeout); err == nil {
-			c.clients[addr] = client
+			client.pingTime, c.clients[addr] = askTime, client
 		}
 	}
 	return client, err
@@ -375,10 +411,10 @@ func (c *Cluster) learn(from *Client, err error) bool {
 		return false
 	}
 	slot, err := strconv.ParseUint(words[1], 10, 14)
-	host, port, bad := net.SplitHostPort(words[2])
-	if err != nil || bad != nil {
+	colon := strings.LastIndexByte(words[2], ':') // an IPv6 address stands without brackets
+	if err != nil || colon < 0 {
 		return false
 	}
-	c.alone, c.owners[slot] = false, from.reach(host, port)
+	c.alone, c.owners[slot] = false, from.reach(strings.Trim(words[2][:colon], "[]"), words[2][colon+1:])
 	return true
 }

@@ -2,10 +2,14 @@ package connect
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,9 +58,11 @@ func (n *testNode) serve(nc net.Conn, answer func(string) string) {
 		}
 		words, _ := request.Texts()
 		command := strings.Join(words, " ")
-		n.mu.Lock()
-		n.got = append(n.got, command)
-		n.mu.Unlock()
+		if command != "PING" { // of a connection that was idle for a moment
+			n.mu.Lock()
+			n.got = append(n.got, command)
+			n.mu.Unlock()
+		}
 		fmt.Fprint(nc, answer(command))
 	}
 }
@@ -147,6 +153,7 @@ func TestMoved(t *testing.T) {
 	}{
 		"to the other":      {fmt.Sprintf("-MOVED %d %s\r\n", slot, other.addr), 1},
 		"to the other port": {fmt.Sprintf("-MOVED %d :%s\r\n", slot, port), 1},
+		"IPv6":              {fmt.Sprintf("-MOVED %d ::ffff:127.0.0.1:%s\r\n", slot, port), 1},
 		"to itself":         {fmt.Sprintf("-MOVED %d %s\r\n", slot, one.addr), 2 * (maxMoves + 1)},
 		"slot too large":    {fmt.Sprintf("-MOVED %d %s\r\n", 1<<14, other.addr), 2},
 		"no port":           {fmt.Sprintf("-MOVED %d 127.0.0.1\r\n", slot), 2},
@@ -156,11 +163,14 @@ func TestMoved(t *testing.T) {
 		c := testCluster(t, one.addr)
 		for range 2 {
 			text, err := c.Do(t.Context(), "GET", "k").Text()
-			if follows := tt.sent == 1; follows != (text == "GET k") || follows != (err == nil) {
+			if follows := tt.sent == 1; follows != (text == "GET k") || follows != (err == nil) ||
+				IsTransient(err) != (tt.sent > 2) {
 				t.Errorf("%s: %q, %v", name, text, err)
 			}
 		}
-		if got := len(one.take()) - 1; got != tt.sent {
+		if got := len(slices.DeleteFunc(one.take(), func(command string) bool {
+			return command == "CLUSTER SHARDS"
+		})); got != tt.sent {
 			t.Errorf("%s: %d commands were sent, want %d", name, got, tt.sent)
 		}
 		if err := c.With(t.Context(), "k", func(conn *Conn) error {
@@ -169,6 +179,60 @@ func TestMoved(t *testing.T) {
 			t.Errorf("%s: WATCH: %v", name, err)
 		}
 		one.take()
+	}
+}
+
+// TestFrozenLeader: a leader that is frozen is given up after one PING, and not after one for each connection
+// that was idle; the node that leads instead is asked.
+func TestFrozenLeader(t *testing.T) {
+	var old, next *testNode
+	frozen := make(chan struct{})
+	var leads atomic.Bool
+	leads.Store(true)
+	old = startTestNode(t, func(command string) string {
+		if !leads.Load() {
+			<-frozen
+		}
+		if command == "CLUSTER SHARDS" {
+			return shardsOf(old.addr, next.addr)
+		}
+		return "+old\r\n"
+	})
+	next = startTestNode(t, func(command string) string {
+		if command == "CLUSTER SHARDS" {
+			return shardsOf(next.addr, old.addr)
+		}
+		return "+next\r\n"
+	})
+	defer close(frozen)
+	c := testCluster(t, old.addr)
+	if text, err := c.Do(t.Context(), "GET", "k").Text(); text != "old" {
+		t.Fatal(text, err)
+	}
+	client, err := c.at(old.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.pingTime = 50 * time.Millisecond
+	for range 8 { // connections that are idle
+		conn, err := client.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.release(conn)
+	}
+	leads.Store(false)
+	time.Sleep(rested)
+	if err := c.Do(t.Context(), "GET", "k").Err(); !errors.Is(err, os.ErrDeadlineExceeded) || len(client.idle) > 0 {
+		t.Errorf("%v, %d connections are kept", err, len(client.idle))
+	}
+	old.mu.Lock()
+	if len(old.conn) != 9 {
+		t.Errorf("a frozen node has %d connections", len(old.conn))
+	}
+	old.mu.Unlock()
+	if text, err := c.Do(t.Context(), "GET", "k").Text(); text != "next" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 

@@ -17,10 +17,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/spf13/cobra"
 	"github.com/valyala/fastjson"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // count is `stream count`: each record is a CINCRBY, whose opid is the record's own, or the source's name
@@ -120,7 +122,7 @@ func (r *run) count() (err error) {
 		if err := r.try(ctx, func() error {
 			return r.client.Do(ctx, "MSET", at, c.openAt, to, end).Err()
 		}); err != nil {
-			return err
+			return r.positionError(err)
 		}
 		if err := add(ctx, b); err != nil {
 			return err
@@ -350,8 +352,8 @@ func (s *share) judge(c *counting) error {
 		}
 		code, text, _ := strings.Cut(err.Error(), " ")
 		if !connect.IsReply(err) || !slices.Contains(recordErrors, code) ||
-			strings.HasPrefix(text, "unknown command") {
-			return err
+			strings.HasPrefix(text, "unknown command") || c.sentAt > 0 && strings.Contains(text, "in the future") {
+			return err // the last one: of this run's clock, which another server's is behind
 		}
 		s.refused[s.of[n]] = err
 	}
@@ -430,12 +432,16 @@ func (c *counting) command(r *run, parser *fastjson.Parser, b *batch, i int) (
 	case b.ids != nil:
 		opid = b.ids[i]
 	case r.source != "":
-		opid = fmt.Sprintf("%s:%x:%d", r.source, uint64(r.line1), b.numbers[i])
+		// Two runs with the same lines may meet in one counter.
+		opid = fmt.Sprintf("%s:%x:%x:%d", r.source, r.line1, xxhash.Sum64String(c.key), b.numbers[i])
 	default:
 		opid = fmt.Sprintf("%s:%d", r.runID, b.numbers[i])
 	}
 	if err != nil {
 		return nil, at, err
+	}
+	if key.Len() > store.MaxKey || len(opid) > store.MaxOpID {
+		return nil, at, fmt.Errorf("a key has at most %d bytes, and an operation id %d", store.MaxKey, store.MaxOpID)
 	}
 	command = []any{"CINCRBY", key.String(), opid, by, "WITHSTATUS"}
 	switch {
@@ -574,7 +580,10 @@ func (r *run) leaders(ctx context.Context) (lines string) {
 		}
 		text += p.text
 	}
-	tables, _ := r.client.Any(ctx, "CTABLE", "LIST").Texts()
+	tables, err := r.client.Any(ctx, "CTABLE", "LIST").Texts()
+	if err != nil && !connect.IsReply(err) {
+		return fmt.Sprintf("the counters that lead are not known: %v\n", err)
+	}
 	name, prefix := "", ""
 	for i := 1; i < len(tables); i += 2 {
 		if p := tables[i]; strings.HasPrefix(text, p) && (name == "" || len(p) > len(prefix)) {

@@ -88,6 +88,9 @@ func (r *run) resume(progress, advice string) (err error) {
 	if r.redis != "" {
 		return failure("--source goes with standard input: the entries of a stream have ids")
 	}
+	if strings.ContainsAny(r.source, "{}") {
+		return failure("--source must have no braces")
+	}
 	r.refuse = func(why string) error {
 		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is "+
 			"another file, such as the next one after log rotation, "+
@@ -150,7 +153,7 @@ func lines(r connect.Reply) (int64, error) {
 // transaction.
 func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[]any) error {
 	next := b.first + b.n
-	return r.try(ctx, func() error {
+	return r.positionError(r.try(ctx, func() error {
 		return r.client.With(ctx, progress, func(conn *connect.Conn) error {
 			if err := conn.Do("WATCH", progress).Err(); err != nil {
 				return err
@@ -166,7 +169,16 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[
 			}
 			return err
 		})
-	})
+	}))
+}
+
+// positionError says what helps if a table refuses positions.
+func (r *run) positionError(err error) error {
+	if err != nil && (strings.HasPrefix(err.Error(), "BOUND ") || strings.Contains(err.Error(), "out of range")) {
+		return fmt.Errorf("%w: give the positions of --source a table of their own, CTABLE CREATE progress PREFIX "+
+			"progress:, and begin again within WINDOW", err)
+	}
+	return err
 }
 
 // execute executes commands in a transaction, on a connection that watches progress. If the
