@@ -62,6 +62,7 @@ func followInto(t *testing.T, s *server, db database, from string) *sink {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { cmd.Process.Kill() }) // else a test that failed would wait for its output
 	}
 	return p
 }

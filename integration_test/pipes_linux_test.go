@@ -142,9 +142,9 @@ func newServedCluster(t *testing.T) *served {
 			leaderOf(t, all[:3]...).crash()
 		default:
 			for _, to := range shards {
-				operate(t, 0, "in place", "move", "--partitions", "4-11", "--to", to, any)
+				operate(t, 0, "", "move", "--partitions", "4-11", "--to", to, any)
 			}
-			operate(t, 0, "in place", "rebalance", any)
+			operate(t, 0, "", "rebalance", any)
 		}
 	}, clusterClient(t, all...), true}
 }
