@@ -7,11 +7,11 @@ import (
 	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
@@ -30,7 +30,7 @@ func (n remote) do(verb string, request, answer any) error {
 	if err == nil {
 		err = n.AskJSON(answer, "CLUSTER FBFKV", verb, body)
 	}
-	if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
+	if connect.IsNoCluster(err) {
 		return fmt.Errorf("%s was started without a cluster: start it with --cluster-enabled yes", n.Addr)
 	}
 	return err

@@ -40,10 +40,10 @@ type Node struct {
 // that is in no cluster yet answers with an error that is transient.
 func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
 	list, err := c.quick(ctx, "CLUSTER", "SHARDS").List()
+	if IsNoCluster(err) {
+		return nil, nil
+	}
 	if err != nil {
-		if IsReply(err) && strings.Contains(err.Error(), "cluster support disabled") {
-			err = nil
-		}
 		return nil, err
 	}
 	var all []Shard

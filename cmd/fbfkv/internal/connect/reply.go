@@ -55,6 +55,11 @@ func IsTransient(err error) bool {
 		strings.Contains(string(reply), "max number of clients reached")
 }
 
+// IsNoCluster reports whether an error is of a server that was started without cluster-enabled.
+func IsNoCluster(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "cluster support disabled")
+}
+
 // Reply is what came of a command: a value or an error.
 type Reply struct {
 	value any // string, int64, []Reply, or nil
