@@ -65,7 +65,7 @@ func ends(nc net.Conn, within time.Duration) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// TestMonitorIsLimited: the bounds are those of the server of the metrics.
+// TestMonitorIsLimited: the server of the metrics has the bounds.
 func TestMonitorIsLimited(t *testing.T) {
 	m, err := Start(Options{Addr: "127.0.0.1:0", Logger: quiet})
 	if err != nil {

@@ -353,7 +353,7 @@ func (s *share) judge(c *counting) error {
 		code, text, _ := strings.Cut(err.Error(), " ")
 		if !connect.IsReply(err) || !slices.Contains(recordErrors, code) ||
 			strings.HasPrefix(text, "unknown command") || c.sentAt > 0 && strings.Contains(text, "in the future") {
-			return err // the last one: of this run's clock, which another server's is behind
+			return err // also if AT, which this run has chosen, is ahead of the server's clock
 		}
 		s.refused[s.of[n]] = err
 	}

@@ -56,7 +56,9 @@ With --redis, --stream and --group the records are the entries of a Redis Stream
 the line; if it has several, the line is a JSON object of them. They are acknowledged once they are
 counted. Their ids are opids: an entry that is delivered again within the table's WINDOW counts once.
 
-Any node of a cluster leads to all of its shards. The exit status is 0 if all was done, 2 if some lines lacked a field, had more than 1 MiB or could not be counted,
+Any node of a cluster leads to all of its shards.
+
+The exit status is 0 if all was done, 2 if some lines lacked a field, had more than 1 MiB or could not be counted,
 otherwise 1. Set the password in the environment variable ` + connect.PasswordVariable + `.`
 
 const (
