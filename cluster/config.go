@@ -395,7 +395,7 @@ func (c Configuration) Follows(old Configuration) error {
 	case c.Format < old.Format:
 		return invalid("the format level falls from %d to %d", old.Format, c.Format)
 	}
-	return cmp.Or(c.Tables.follows(old.Tables), c.regionsFollow(old), c.Valid())
+	return cmp.Or(c.Tables.follows(old.Tables, old.Regions.Shared()), c.regionsFollow(old), c.Valid())
 }
 
 func (c Configuration) equal(o Configuration) bool {
@@ -430,7 +430,7 @@ func (c Configuration) rules() error {
 		return invalid("it has no nodes")
 	}
 	if len(c.Tables.Next) > 0 && len(c.Moves) > 0 {
-		return invalid("a table's SCALE is being changed while partitions move")
+		return invalid("SCALE, MIN or MAX of a table is being changed while partitions move")
 	}
 	if err := cmp.Or(c.Tables.valid(), c.validShards(), c.validRegions()); err != nil {
 		return err

@@ -78,7 +78,7 @@ func TestScaleInAllShards(t *testing.T) {
 			return nil
 		}))
 		for _, n := range nodes {
-			await(t, "it is prepared", func() bool { return errors.Is(n.add("l:k"), store.ErrRescaling) })
+			await(t, "it is prepared", func() bool { return errors.Is(n.add("l:k"), store.ErrTableChanging) })
 			must(t, n.add("m:k"))
 		}
 		other := func() error {
@@ -115,7 +115,7 @@ func TestScaleRules(t *testing.T) {
 		"give up":           {Tables{Version: 2, Set: set, Next: cents}, Tables{Version: 3, Set: set}, true},
 		"without a version": {Tables{Version: 2, Set: set, Next: cents}, Tables{Version: 2, Set: set}, false},
 	} {
-		if err := tc.next.follows(tc.old); (err == nil) != tc.ok {
+		if err := tc.next.follows(tc.old, false); (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

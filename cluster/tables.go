@@ -17,8 +17,8 @@ import (
 const (
 	// tablesPart is the part of the node timeout for which CTABLE waits for all shards.
 	tablesPart = 2
-	// preparePart is how long it waits for all shards to be prepared for another SCALE, comingPart after how
-	// long each node takes that back: the node that waits may have ended.
+	// preparePart is how long it waits for all shards to be searched (store.TableSet.NeedsSearch), comingPart
+	// after how long each node takes that back: the node that waits may have ended.
 	preparePart, comingPart = 8, 16
 	// tablesRetry is how long the leader of a shard waits until it tries again to log the tables.
 	tablesRetry = 200 * time.Millisecond
@@ -37,8 +37,8 @@ type Tables struct {
 	Dropped string `json:"dropped,omitempty"`
 	// Set has all tables.
 	Set store.TableSet `json:"set"`
-	// Next, unless it is nil, are the tables that the cluster is about to have. They change the scale of
-	// keys. No shard lets these be written meanwhile, and each searches them first.
+	// Next, unless it is nil, are the tables that the cluster is about to have, if no shard finds anything in
+	// their way (store.TableSet.NeedsSearch). No shard lets the keys concerned be written meanwhile.
 	Next store.TableSet `json:"next,omitempty"`
 }
 
@@ -46,8 +46,9 @@ func (t Tables) equal(o Tables) bool {
 	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set) && t.Next.Equal(o.Next)
 }
 
-// follows checks that t may take the place of older tables.
-func (t Tables) follows(old Tables) error {
+// follows checks that t may take the place of older tables. shared: other regions count the
+// same keys.
+func (t Tables) follows(old Tables, shared bool) error {
 	same := old
 	if !t.Set.Equal(old.Set) || !t.Next.Equal(old.Next) {
 		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set, Next: t.Next}
@@ -55,8 +56,8 @@ func (t Tables) follows(old Tables) error {
 	if !t.equal(same) {
 		return invalid("the tables' version %d follows %d", t.Version, old.Version)
 	}
-	if old.Set.Rescales(t.Set) && (len(old.Next) == 0 || old.Next.Rescales(t.Set)) {
-		return invalid("the shards are not prepared for another SCALE")
+	if old.Set.NeedsSearch(t.Set, shared) && (len(old.Next) == 0 || old.Next.NeedsSearch(t.Set, shared)) {
+		return invalid("the shards were not searched for what is in the way of other tables")
 	}
 	return nil
 }
@@ -171,7 +172,7 @@ func (k *TableKeeper) keep() bool {
 	now := *was
 	err := k.node.st.SetTables(c.Tables.Set, c.Tables.Next, c.Tables.Version)
 	if err == nil && len(c.Tables.Next) > 0 && was.version < c.Tables.Version {
-		err = k.node.st.SearchScales()
+		err = k.node.st.SearchTables()
 	}
 	switch {
 	case err == nil:
@@ -214,10 +215,10 @@ func (k *TableKeeper) DropTable(name string) error {
 	}, name)
 }
 
-// change changes the tables and waits until all shards have them. If that changes a scale, all shards are
+// change changes the tables and waits until all shards have them. If that needs a search, all shards are
 // prepared for it first.
 func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), dropped string) error {
-	prepared := uint64(0) // the version of the tables for whose scales all shards are prepared
+	prepared := uint64(0) // the version of the tables for which all shards are prepared
 	for range maxRounds {
 		ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
 		defer cancel()
@@ -239,7 +240,7 @@ func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), droppe
 	return errComing
 }
 
-// maxRounds is how often a change of SCALE is prepared again because others give it up.
+// maxRounds is how often a change is prepared again because others give it up.
 const maxRounds = 4
 
 // configure changes the tables in the configuration, or has all shards prepare for that first. It returns
@@ -259,12 +260,12 @@ func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.
 				return err // what this node has no room for the others would not have either
 			}
 			c.Tables = Tables{Version: t.Version + 1, Dropped: dropped, Set: next}
-			switch rescales := t.Set.Rescales(next); {
+			switch searches := t.Set.NeedsSearch(next, c.Regions.Shared()); {
 			case len(t.Next) > 0 && (t.Version != prepared || !next.Equal(t.Next)):
 				return errComing
-			case rescales && t.Version != prepared && len(c.Moves) > 0:
+			case searches && t.Version != prepared && len(c.Moves) > 0:
 				return errMovesFirst
-			case rescales && t.Version != prepared:
+			case searches && t.Version != prepared:
 				c.Tables = Tables{Version: t.Version + 1, Dropped: t.Dropped, Set: t.Set, Next: next}
 			}
 			changed, now = true, c.Tables
@@ -283,20 +284,20 @@ func (k *TableKeeper) configure(ctx context.Context, change func(Tables) (store.
 	return now, err
 }
 
-// The refusals of a change of SCALE that come before any shard is asked.
+// The refusals of a change that needs a search before any shard is asked.
 var (
-	errComing     error = unchanged("the SCALE of another table is being changed: try again")
-	errMovesFirst error = unchanged("partitions are moving: change SCALE when they have arrived")
+	errComing     error = unchanged("SCALE, MIN or MAX of another table is being changed: try again")
+	errMovesFirst error = unchanged("partitions are moving: change SCALE, MIN or MAX when they arrived")
 )
 
-// unchanged is an error that is store.ErrRescaling, with a text of its own: nothing has changed, and it may
+// unchanged is a store.ErrTableChanging with a text of its own: nothing has changed, and it may
 // go well if it is tried again.
 type unchanged string
 
 func (u unchanged) Error() string        { return string(u) }
-func (u unchanged) Is(target error) bool { return target == store.ErrRescaling }
+func (u unchanged) Is(target error) bool { return target == store.ErrTableChanging }
 
-// prepare waits until every shard has searched for counters and operations that forbid another SCALE.
+// prepare waits until every shard has searched for counters and operations in the way.
 func (k *TableKeeper) prepare(t Tables) error {
 	ctx, cancel := context.WithTimeout(context.Background(), preparePart*k.meta.o.Timeout)
 	defer cancel()
@@ -309,13 +310,13 @@ func (k *TableKeeper) prepare(t Tables) error {
 	case ctx.Err() == nil:
 		return undecided("this node ends")
 	}
-	return unchanged(fmt.Sprintf("the shard %.8s could not be prepared for another SCALE in time, and nothing "+
-		"has changed: try again", lacks))
+	return unchanged(fmt.Sprintf("the shard %.8s could not be searched in time for counters in the way, and "+
+		"nothing has changed: try again", lacks))
 }
 
 // refusedTables returns the error with which a node has refused tables, of which only the text has come here.
 func refusedTables(why string) error {
-	for _, err := range []error{store.ErrRescaling, store.ErrDiskFull} {
+	for _, err := range []error{store.ErrTableChanging, store.ErrDiskFull} {
 		if why == err.Error() {
 			return err // which clients are told by a code of its own
 		}

@@ -225,7 +225,7 @@ func TestTablesWaitForEveryShard(t *testing.T) {
 // TestRefusedTables: a client is told the same of a full disk, and of a change of SCALE that must
 // wait, whichever node says so.
 func TestRefusedTables(t *testing.T) {
-	for _, want := range []error{store.ErrDiskFull, store.ErrRescaling} {
+	for _, want := range []error{store.ErrDiskFull, store.ErrTableChanging} {
 		if got := refusedTables(want.Error()); !errors.Is(got, want) {
 			t.Errorf("%v is taken for %v", want, got)
 		}

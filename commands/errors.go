@@ -95,7 +95,7 @@ var storeErrors = []struct {
 	{store.ErrOtherThrottle, "MISMATCH "},
 	{store.ErrPartlyHeard, "TRYAGAIN "},
 	{store.ErrNotCaughtUp, "TRYAGAIN "},
-	{store.ErrRescaling, "TRYAGAIN "},
+	{store.ErrTableChanging, "TRYAGAIN "},
 	{store.ErrAsking, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},

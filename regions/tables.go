@@ -122,11 +122,20 @@ func policy(o *store.TableOptions) [][2]string {
 	switch {
 	case o.Mode == store.Approx: // there is no choice
 	case o.Told():
-		all = append(all, [2]string{"REGIONS", "ALL"})
+		all = append(all, [2]string{"REGIONS", "ALL"}, [2]string{"MIN", bound(o.Min)},
+			[2]string{"MAX", bound(o.Max)})
 	default:
 		all = append(all, [2]string{"REGIONS", "NONE"})
 	}
 	return all
+}
+
+// bound is a bound as CTABLE reads it, of a table of regions, which has no SCALE.
+func bound(b store.Bound) string {
+	if !b.Set {
+		return "NONE"
+	}
+	return strconv.FormatInt(b.N, 10)
 }
 
 // span is a duration as CTABLE reads it.

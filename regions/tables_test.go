@@ -193,6 +193,9 @@ func TestTablesIll(t *testing.T) {
 			change{Window: &minute, Skew: &skew, IDTime: &ms, Regions: &none})},
 			"table t has SKEW 5s in eu and 0ms in us, IDTIME AUTO in eu and MS in us, REGIONS ALL in eu " +
 				"and NONE in us: CTABLE ALTER t REGIONS NONE in eu"},
+		"bounds": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "t:",
+			change{Window: &minute, Min: &store.Bound{N: -5, Set: true}, Max: &store.Bound{Set: true}})},
+			"table t has MIN NONE in eu and -5 in us, MAX NONE in eu and 0 in us: CTABLE ALTER one of them"},
 		"mode": {[]store.TableOptions{plain},
 			[]store.TableOptions{tableOf("t", "t:", change{Window: &minute, Mode: &approx})},
 			"table t has MODE EXACT in eu and APPROX in us: CTABLE ALTER t REGIONS NONE in eu"},

@@ -15,8 +15,8 @@ type catalog struct {
 	Tables []*tableDef // live and draining, longest prefix first
 	// Version: the live tables agree with this version of the cluster's (SetTables); 0: with none.
 	Version uint64 `json:",omitempty"`
-	// Coming are the tables that the cluster is about to have: keys whose scale they change are not written
-	// until the cluster has them, or has given them up.
+	// Coming are the tables that the cluster is about to have if nothing is in the way: keys concerned are
+	// not written until the cluster has them, or has given them up (tablechange.go).
 	Coming TableSet `json:",omitempty"`
 
 	bounded bool // a table has bounds

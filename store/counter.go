@@ -480,6 +480,18 @@ func (u *unsavedKeys) order(n int) (done bool) {
 	return len(u.waiting) == 0
 }
 
+// each calls fn for all of them, in any order.
+func (u *unsavedKeys) each(fn func(c *counter)) {
+	u.sweep()
+	for _, k := range u.waiting {
+		fn(k.c)
+	}
+	u.ordered.Scan(func(k unsavedKey) bool {
+		fn(k.c)
+		return true
+	})
+}
+
 // orderPiece is how many keys are put in order under one acquisition of the
 // partition's lock.
 const orderPiece = 1024

@@ -32,8 +32,6 @@ var (
 	ErrNotInteger  = errors.New("value is not an integer or out of range")
 	ErrOutOfRange  = errors.New("value is out of range")
 	ErrBoundsCross = errors.New("LBOUND can't be greater than UBOUND")
-	// ErrRescaling: nothing was applied.
-	ErrRescaling = errors.New("the SCALE of the key's table is being changed: try again")
 )
 
 // pow10 are the powers of 10.
@@ -99,48 +97,21 @@ func (p *machine) scaleOf(key []byte) uint8 {
 	return p.catalog.find(key).Scale
 }
 
-// isScaled reports whether a table has a scale, or is about to get or lose one.
+// isScaled reports whether a table has a scale, or is about to change so that keys may not be written.
 func (p *machine) isScaled() bool {
-	return p.rescaling != nil || p.catalog != nil && (p.catalog.scaled || p.catalog.Coming != nil)
-}
-
-// rescales reports whether the scale of a key's table is being changed.
-func (p *machine) rescales(key []byte) bool {
-	scale := p.catalog.find(key).Scale
-	return p.rescaling != nil && p.rescaling.find(key).Scale != scale ||
-		p.catalog.Coming != nil && p.catalog.Coming.scaleOf(string(key)) != scale
-}
-
-// rescales is TableSet.Rescales of catalogues. Before its first one a partition has no keys.
-func (c *catalog) rescales(next *catalog) bool {
-	return c != nil && next != c && c.set().Rescales(next.set())
-}
-
-// prepared reports whether all shards were searched for the change of scales to another catalogue: that is so
-// before a cluster has tables that were coming (SearchScales).
-func (c *catalog) prepared(next *catalog) bool {
-	return c != nil && c.Coming != nil && next.Coming == nil && !c.Coming.Rescales(next.set())
-}
-
-// checkScales refuses tables with scales for which the machine was not searched (rescale.go).
-func (p *machine) checkScales(next *catalog) error {
-	searched := p.rescaling != nil && !p.rescaling.rescales(next) || p.catalog.prepared(next)
-	if p.catalog.rescales(next) && !searched {
-		return ErrRescaling
-	}
-	return nil
+	return p.searched != nil || p.catalog != nil && (p.catalog.scaled || p.catalog.Coming != nil)
 }
 
 // scale makes the numbers of an operation steps of its tables' scales, which its reply is written in. It
-// refuses a write to a key whose scale is being changed.
+// refuses a write to a key whose table is being changed (tablechange.go).
 func (x *turn) scale(op *Op) error {
 	if op.Kind.internal() {
 		return nil
 	}
 	refs := x.of(op)
 	for i := range refs {
-		if r := &refs[i]; op.Kind.Write() && r.p.rescales(r.key) {
-			return ErrRescaling
+		if r := &refs[i]; op.Kind.Write() && r.p.refuses(r.key) {
+			return ErrTableChanging
 		}
 	}
 	switch {

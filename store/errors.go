@@ -71,9 +71,6 @@ var (
 
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
-	// ErrTableBounds: regions hold rights to change the counters, which nobody takes from them.
-	ErrTableBounds = errors.New("regions hold rights to change the counters by the bounds that they have: MIN and " +
-		"MAX can only be widened")
 	// ErrBoundedKeys: its counters and the parts of others might together be beyond the bounds.
 	ErrBoundedKeys = errors.New("a directory with keys cannot join other regions while a table that they share has " +
 		"MIN or MAX: join with an empty one, or use REGIONS NONE")

@@ -18,8 +18,8 @@ import (
 // SET, deletions and expiries would need all rights. They are refused.
 //
 // Rights are accounted for from when the regions have the table: nothing may have been counted under its
-// prefix before, nor may a take-back of it be owed when rights begin. A region that was removed may have
-// spent rights without telling anybody: the bounds may be exceeded by so many.
+// prefix before, nor may a take-back of it be owed when rights begin (tablechange.go). A region that was
+// removed may have spent rights without telling anybody: the bounds may be exceeded by so many.
 
 // askAgain is after how many milliseconds a region asks again for the rights of a counter.
 const askAgain = 100

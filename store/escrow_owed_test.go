@@ -95,21 +95,3 @@ func TestHiddenRights(t *testing.T) {
 	}
 	must(t, do(a, Op{Kind: Del, Keys: [][]byte{key}}).Err)
 }
-
-// TestNarrowerTable: no table with another prefix narrows bounds.
-func TestNarrowerTable(t *testing.T) {
-	t.Parallel()
-	w := newEscrowWorld(t, 1, 1, 1)
-	s := w.r[0].s
-	narrow := TableOptions{Name: "n", Prefix: "b:n", Max: boundAt(1)}
-	if err := s.CreateTable(narrow); !errors.Is(err, ErrTableBounds) {
-		t.Error(err)
-	}
-	narrow.Prefix = "b"
-	must(t, s.CreateTable(narrow))
-	if err := s.DropTable("b"); !errors.Is(err, ErrTableBounds) {
-		t.Error(err)
-	}
-	must(t, s.DropTable("n"))
-	must(t, s.DropTable("b"))
-}

@@ -20,7 +20,7 @@ import (
 const runnerFiles = `backup changes check check_pages check_views checkpoint clock doc execute export fetch followchanges
 	followcursor followregion followshard followsnapshot maintain move movein moveload partition proof
 	pull pullwait pullwire rebuild recover regiondigest regiondrop regionflush regionshare regionstate
-	regionstore replica rescale route savepages saving scan snapshot stats store tables take tell top
+	regionstore replica route savepages saving scan snapshot stats store tables tablesearch take tell top
 	walk warm writeback`
 
 // fromRunner is what the machine uses of the runner all the same: a row of the table of entries says

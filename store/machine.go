@@ -86,7 +86,7 @@ type views struct {
 	unreadable  int                 // … that cannot be read
 	spoiled     int                 // … of these, how many became so in this process
 	catalog     *catalog
-	rescaling   *catalog  // the one that is about to take its place, with other scales (rescale.go)
+	searched    *catalog  // the one that is about to take its place if nothing is in the way (tablechange.go)
 	floor       uint64    // the last FLUSHALL: an answer that a key is missing depends on it
 	deadObjects []uint64  // objects whose pages must be deleted (pages.go)
 	fragments   fragments // of a change that is not finished (fragments.go)

@@ -39,7 +39,7 @@ type loggedEntry struct {
 // entries it has. Nobody sees what add redoes before finish.
 func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) {
 	p := g.p
-	p.rescaling = nil // another node decides now, which searches for itself
+	p.searched = nil // another node decides now, which searches for itself
 	if next := p.seq + uint64(len(g.entries)) + 1; seq != next {
 		return 0, missingEntries(next, seq-1)
 	}
@@ -376,6 +376,7 @@ func (p *machine) setCatalog(cat *catalog, at moment) error {
 			delete(p.tables, id)
 		}
 	}
+	p.endedBounds()
 	return nil
 }
 

@@ -209,6 +209,9 @@ func (s *RegionSet) hasOthers() bool {
 	return slices.ContainsFunc(s.Members, func(m RegionMember) bool { return !m.Gone && m.Region != s.Self })
 }
 
+// Shared reports whether other regions count the same keys. A server without regions has a nil set.
+func (s *RegionSet) Shared() bool { return s != nil && s.hasOthers() }
+
 // alone reports whether there are no other regions: then no other region knows any key.
 func (g *regions) alone() bool { return len(g.ids) == 1 }
 
@@ -528,8 +531,7 @@ func (s *RegionSet) name(r part.Region) string {
 	}
 }
 
-// checkTold refuses tables by which other regions would be told of keys of which they were not, and
-// bounds of keys that regions share.
+// checkTold refuses tables by which other regions would be told of keys of which they were not.
 // All keys whose table might be another one begin with the prefix of a table, old or new.
 func (p *machine) checkTold(next *catalog) error {
 	if err := p.checkHeld(next, p.regions != nil); err != nil || p.regions == nil {
@@ -538,32 +540,11 @@ func (p *machine) checkTold(next *catalog) error {
 	if err := next.checkRegional(); err != nil || p.regions.alone() {
 		return err
 	}
-	if err := p.checkNarrowed(next); err != nil {
-		return err
-	}
 	for _, c := range []*catalog{p.catalog, next} {
 		for _, t := range c.live() {
 			prefix := []byte(t.Prefix)
 			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
 				return ErrTableRegions
-			}
-		}
-	}
-	return nil
-}
-
-// checkNarrowed refuses bounds of a table that leave less room than the ones before, also if its keys were in
-// another table with bounds.
-func (p *machine) checkNarrowed(next *catalog) error {
-	for _, c := range []*catalog{p.catalog, next} {
-		for _, d := range c.live() {
-			was, t := p.catalog.find([]byte(d.Prefix)), next.find([]byte(d.Prefix))
-			if !was.Told() || !t.Told() || was.ID != t.ID && !was.hasBounds() {
-				continue
-			}
-			if t.Min.Set && (!was.Min.Set || t.Min.N > was.Min.N) ||
-				t.Max.Set && (!was.Max.Set || t.Max.N < was.Max.N) {
-				return fmt.Errorf("%w (table %q)", ErrTableBounds, t.Name)
 			}
 		}
 	}

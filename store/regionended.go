@@ -58,6 +58,20 @@ func (p *machine) endedOwed() {
 	e.owes = true
 }
 
+// endedBounds looks again at all keys that do not exist, as the tables are other ones: perhaps only bounds
+// have kept them.
+func (p *machine) endedBounds() {
+	if p.regions == nil {
+		return
+	}
+	p.ended.again = true
+	p.hot.unsaved.each(func(c *counter) {
+		if c.kind == TypeNone && len(c.parts()) > 0 {
+			p.endedKey(c)
+		}
+	})
+}
+
 // noteDropped notes that a key was dropped: a digest says so (RegionDigest).
 func (p *machine) noteDropped(key []byte, seq uint64) {
 	first, last := slotRange(int(p.id), p.count)

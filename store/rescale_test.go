@@ -108,18 +108,18 @@ func TestScaleSearch(t *testing.T) {
 	for _, p := range s.partitions {
 		cat, err := change(p.catalog, moment{})
 		must(t, err)
-		if err := p.checkScales(cat); !errors.Is(err, ErrRescaling) {
+		if err := p.checkSearched(cat); !errors.Is(err, ErrTableChanging) {
 			t.Fatal(err)
 		}
 		r, err := s.mark(p, change)
 		must(t, err)
-		must(t, p.checkScales(cat))
+		must(t, p.checkSearched(cat))
 		must(t, r.search())
 	}
 	for range 2 {
 		for _, op := range []Op{cincr(s, "p:k", "1", 1), incr(s, "p:k", 1),
 			do(s, Op{Kind: MSet, Keys: [][]byte{[]byte("q:m"), []byte("p:k")}, Deltas: []int64{1, 1}})} {
-			if !errors.Is(op.Err, ErrRescaling) {
+			if !errors.Is(op.Err, ErrTableChanging) {
 				t.Fatalf("%+v", op)
 			}
 		}
@@ -131,7 +131,7 @@ func TestScaleSearch(t *testing.T) {
 		t.Fatalf("%+v", op)
 	}
 	wantOp(t, incr(s, "q:k", 1), 2, true)
-	s.endRescale(s.partitions)
+	s.endSearch(s.partitions)
 	wantOp(t, cincr(s, "p:k", "1", 1), 1, true)
 	if err := scaled(s, "p:", 2); !errors.Is(err, ErrScale) {
 		t.Fatal(err)

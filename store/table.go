@@ -384,26 +384,6 @@ func (t TableSet) Of(key string) (o *TableOptions) {
 	return o
 }
 
-// Rescales reports whether there are keys whose scale another set of tables would change.
-func (t TableSet) Rescales(next TableSet) bool {
-	for _, set := range []TableSet{t, next} {
-		for i := range set { // the longest prefix, old or new, has the key
-			if t.scaleOf(set[i].Prefix) != next.scaleOf(set[i].Prefix) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// scaleOf returns the scale of a key's table; 0 also if there is none, in a set that is not valid.
-func (t TableSet) scaleOf(key string) uint8 {
-	if o := t.Of(key); o != nil {
-		return o.Scale
-	}
-	return 0
-}
-
 // sorted sorts the set in place.
 func (t TableSet) sorted() TableSet {
 	slices.SortFunc(t, func(a, b TableOptions) int { return strings.Compare(a.Name, b.Name) })

@@ -43,8 +43,9 @@ func (s *Store) changeTables(change func(TableSet) (TableSet, error)) error {
 // SetTables makes the tables those of a cluster, which has counted their changes: the version. It returns
 // once they are committed, in all partitions at once. A partition that has this version, or
 // a newer one, stays as it is: its tables never go back to what they were. Those that are coming,
-// unless they are nil, may change scales later: until then keys concerned are not written. Errors: as
-// CreateTable's. If open holds are in the way, no new ones are opened that would be: the caller tries again.
+// unless they are nil, may need a search (SearchTables): until they have come, keys concerned are not
+// written. Errors: as CreateTable's. If open holds are in the way, no new ones are opened that would be: the
+// caller tries again.
 func (s *Store) SetTables(t, coming TableSet, version uint64) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -106,11 +107,11 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 	}
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
-	err := s.beginRescale(ps, change)
+	err := s.beginSearch(ps, change)
 	if err == nil {
 		err = s.logCatalogs(ps, change)
 	}
-	s.endRescale(ps) // not deferred: in a panic partitions stay locked
+	s.endSearch(ps) // not deferred: in a panic partitions stay locked
 	return err
 }
 
@@ -157,7 +158,7 @@ func (x *execution) newCatalogs(ps []*partition,
 		}
 		bytes, err := p.bytesForAll(cat)
 		if err == nil {
-			err = cmp.Or(p.checkTold(cat), p.checkScales(cat))
+			err = cmp.Or(p.checkTold(cat), p.checkSearched(cat))
 		}
 		if err != nil {
 			return nil, 0, err
