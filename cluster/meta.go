@@ -126,6 +126,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.serve()
 	m.running.Go(func() { m.watch(elected) })
 	m.running.Go(m.announce)
+	raftgroup.LeadAlone(m.raft, o.ID)
 	return m, nil
 }
 

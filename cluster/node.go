@@ -234,6 +234,7 @@ func (n *Node) startRaft(entries *raftgroup.LogStore) error {
 	n.o.Net.CatchesUp(n.catchesUp)
 	n.o.Net.Voters(func() int { return len(raftgroup.Voters(n.raft)) })
 	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
+	raftgroup.LeadAlone(n.raft, n.o.ID)
 	return nil
 }
 

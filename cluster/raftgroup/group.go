@@ -52,6 +52,19 @@ func Begin(c *raft.Config, logs raft.LogStore, stable *Stable, t raft.Transport)
 	return raft.BootstrapCluster(c, logs, stable, stable, t, only)
 }
 
+// LeadAlone lets this node lead at once if it is the only voter of its Raft group. Raft would wait for an
+// election timeout first, lest there be a leader that it has not heard. That could only be the node itself.
+func LeadAlone(r *raft.Raft, id string) {
+	if voters := Voters(r); len(voters) != 1 || voters[0] != raft.ServerID(id) {
+		return
+	}
+	// A follower whose timeout becomes shorter ends its wait at once. A timeout that Raft finds too short to
+	// have less of it is a short wait.
+	c := r.ReloadableConfig()
+	c.HeartbeatTimeout--
+	_ = r.ReloadConfig(c)
+}
+
 // Own is a snapshot of what this node has applied, a raft.FSMSnapshot. A Stable takes no other one,
 // unless snapshots have the whole state.
 type Own struct {
