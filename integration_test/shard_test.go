@@ -105,11 +105,20 @@ func startShard(t testing.TB, args ...string) []*server {
 	return startCluster(t, 3, append(args, "--cluster-node-timeout", "5000")...)
 }
 
+// shardOfOne starts a shard of one node, which leads it and has saved what a new shard begins with.
+func shardOfOne(t testing.TB, args ...string) *server {
+	t.Helper()
+	return savedLeader(startCluster(t, 1, args...)[0])
+}
+
 // shardLeader starts three nodes and returns their leader, which has saved what a new shard
 // begins with.
 func shardLeader(t testing.TB, args ...string) *server {
 	t.Helper()
-	leader := leaderOf(t, startShard(t, args...)...)
+	return savedLeader(leaderOf(t, startShard(t, args...)...))
+}
+
+func savedLeader(leader *server) *server {
 	c := leader.dial()
 	c.want("+OK", "SAVE")
 	c.want("+OK", "QUIT")
