@@ -71,8 +71,6 @@ func (s *Server) Figures() observe.ServerFigures {
 		Reads:               sum.reads - s.reset.reads,
 		Writes:              sum.writes - s.reset.writes,
 		Listeners:           s.listenerLines(),
-		AppendFsync:         config.AppendFsync,
-		Directory:           config.Dir,
 	}
 }
 

@@ -172,19 +172,24 @@ func (s *Store) Examine(by part.Region, all []Position) error {
 			older[p.id] = append(older[p.id], at)
 		}
 	}
-	all, err := s.contradicted(older)
-	if err != nil || len(all) == 0 {
+	var other *Position
+	err := s.compare(older, func(at Position, same bool) {
+		if !same && other == nil {
+			other = &at
+		}
+	})
+	if err != nil || other == nil {
 		return err
 	}
 	return s.fence(fmt.Errorf("%w: it has told region %d another entry %d than it has", errWentBack, by,
-		all[0].Seq))
+		other.Seq))
 }
 
 // differing says of the positions at which pulls go on, and of which this process does not know it, whether
 // the log has something else than its source has told: false is that it has the same. Others could not be
 // compared, and are the next time.
 func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
-	rest, differ := make(map[uint16][]Position), make(map[RegionTaken]bool)
+	unknown, differ := make(map[uint16][]Position), make(map[RegionTaken]bool)
 	for i := range qs {
 		q := &qs[i]
 		p, err := s.ownPartition(q.Partition)
@@ -194,26 +199,13 @@ func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 		p.lock()
 		if _, err = q.check(p); err == nil && q.After <= p.seq && !s.hasTold(q) {
 			at := RegionTaken{RegionSource{p.self(), p.id}, q.After}
-			rest[p.id] = append(rest[p.id], Position{at, Proof{Code: q.Code}})
+			unknown[p.id] = append(unknown[p.id], Position{at, Proof{Code: q.Code}})
 		}
 		p.mu.Unlock()
 	}
-	for _, all := range rest {
-		for _, at := range all {
-			differ[at.RegionTaken] = false
-		}
-	}
-	found, err := s.contradicted(rest)
+	err := s.compare(unknown, func(at Position, same bool) { differ[at.RegionTaken] = !same })
 	if err != nil {
 		s.log.Error("cannot compare what another region has read with the op log", "error", err)
-	}
-	for _, all := range rest {
-		for _, at := range all {
-			delete(differ, at.RegionTaken)
-		}
-	}
-	for _, at := range found {
-		differ[at.RegionTaken] = true
 	}
 	return differ
 }
@@ -221,9 +213,10 @@ func (s *Store) differing(qs []Pull) map[RegionTaken]bool {
 // maxExamined bounds how much of the op log is read to compare positions with it, bytes of each partition.
 const maxExamined = 256 << 20
 
-// contradicted returns the positions at which the log has something else than their codes say. It leaves in
-// all those of which nobody knows that, as they are before the log that is kept, or beyond maxExamined.
-func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err error) {
+// compare calls judged for positions with whether the log has what their codes say. It is not called for
+// those of which nobody knows that, as they are before the log that is kept, or beyond maxExamined. It
+// changes all.
+func (s *Store) compare(all map[uint16][]Position, judged func(at Position, same bool)) error {
 	from, incarnations := make(map[uint16]uint64, len(all)), make(map[uint16]uint64, len(all))
 	for n, of := range all {
 		p := s.partitions[n]
@@ -231,8 +224,8 @@ func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err e
 		incarnation, end := p.logIncarnation(), p.end
 		p.mu.Unlock()
 		of = slices.DeleteFunc(of, func(at Position) bool {
-			if at.Seq == end.seq && s.prove(at.RegionSource, incarnation, end).Code != at.Code {
-				found = append(found, at)
+			if at.Seq == end.seq {
+				judged(at, s.prove(at.RegionSource, incarnation, end).Code == at.Code)
 			}
 			return at.Seq == end.seq
 		})
@@ -241,10 +234,10 @@ func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err e
 		}
 	}
 	if len(from) == 0 {
-		return found, nil
+		return nil
 	}
 	left := s.examines * len(from)
-	_, err = s.db.Log().Follow(s.db.Log().BookmarkAt(from), func(record []byte) error {
+	_, err := s.db.Log().Follow(s.db.Log().BookmarkAt(from), func(record []byte) error {
 		if left -= len(record); left < 0 || len(from) == 0 {
 			return errEnough
 		}
@@ -259,8 +252,8 @@ func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err e
 			code := s.prove(all[partition][0].RegionSource, incarnations[partition],
 				logEnd{end, fingerprint(content)}).Code
 			all[partition] = slices.DeleteFunc(all[partition], func(at Position) bool {
-				if seq <= at.Seq && at.Seq <= end && (at.Seq != end || at.Code != code) {
-					found = append(found, at)
+				if at.Seq <= end {
+					judged(at, at.Seq < seq || at.Seq == end && at.Code == code)
 				}
 				return at.Seq <= end
 			})
@@ -271,7 +264,7 @@ func (s *Store) contradicted(all map[uint16][]Position) (found []Position, err e
 		})
 	})
 	if errors.Is(err, errEnough) || errors.Is(err, oplog.ErrBookmark) {
-		err = nil
+		return nil
 	}
-	return found, err
+	return err
 }

@@ -84,18 +84,6 @@ func (g *regions) levelledBy(from RegionSource) (all []levelled) {
 	return all
 }
 
-// allLevelled reads how many statements of a source there are, and these: ordered, without repeats.
-func (r *reader) allLevelled(by RegionSource) (all []levelled) {
-	for n := r.UpTo(part.MaxRegions); n > 0 && r.err() == nil; n-- {
-		l := r.levelled()
-		if i := len(all); l.By != by || l.Seq == 0 || i > 0 && l.Gone <= all[i-1].Gone {
-			r.Fail()
-		}
-		all = append(all, l)
-	}
-	return all
-}
-
 func compareStatements(a, b statement) int {
 	return cmp.Or(cmp.Compare(a.gone, b.gone), a.by.compare(b.by))
 }

@@ -37,9 +37,6 @@ type ServerFigures struct {
 	NetInputBytes       uint64
 	NetOutputBytes      uint64
 	Reads, Writes       uint64 // from and to clients' connections
-
-	AppendFsync string // always, everysec or no
-	Directory   string
 }
 
 // Buffers are the bytes that the buffers of clients' connections hold.
