@@ -446,14 +446,14 @@ const (
 func aclSub(name string, arity int, flags Flags, summary string, run func(*Context), args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: flags, Group: groupServer, Since: "6.0.0",
-		Complexity: "O(N), where N is the number of users, rules or entries concerned",
-		Summary:    summary, Args: args, Run: run, Secret: secretFrom(2),
+		Complexity: "O(N), where N is the number of users, rules or entries concerned", Summary: summary,
+		Args: args, Run: run, Secret: secretFrom(2),
 	}
 }
 
 // aclCommands are ACL and its subcommands.
 var aclCommands = []Command{{
-	Name: "acl", Arity: -2, Group: groupServer, Since: "6.0.0", Complexity: "Depends on subcommand.",
+	Name: "acl", Arity: -2, Group: groupServer, Since: "6.0.0",
 	Summary: "A container for commands on users and what they may do.",
 	Subcommands: []Command{
 		aclSub("cat", -2, aclFlags, "Lists the categories of commands, or the commands of one.", aclCat,

@@ -257,34 +257,30 @@ func moduleList(c *Context) {
 }
 
 // serverCommands administer the server and copy its data directory.
-var serverCommands = []Command{
+var serverCommands = family(Command{Group: groupServer}, []Command{
 	{
-		Name: "info", Arity: -1, Flags: Loading | Stale, Group: groupServer, ACL: dangerousACL,
-		Since:      "1.0.0",
-		Complexity: "O(1)", Tips: []string{"nondeterministic_output", "request_policy:all_shards",
+		Name: "info", Arity: -1, Flags: Loading | Stale, ACL: dangerousACL, Since: "1.0.0",
+		Tips: []string{"nondeterministic_output", "request_policy:all_shards",
 			"response_policy:special"},
-		Summary: "Returns figures about the server.", Args: []Arg{opt(multi(strArg("section")))}, Run: doInfo,
+		Summary: "Returns figures about the server.", Args: []Arg{opt(multi(strArg("section")))},
+		Run: doInfo,
 	},
 	{
-		Name: "save", Arity: 1, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer,
-		Since:      "1.0.0",
-		Complexity: "O(N), where N is the size of the filters", Summary: "Takes a snapshot and waits for it.",
-		Run: func(c *Context) { c.ok(c.Store.Snapshot()) },
+		Name: "save", Arity: 1, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Since: "1.0.0",
+		Complexity: "O(N), where N is the size of the filters",
+		Summary:    "Takes a snapshot and waits for it.", Run: func(c *Context) { c.ok(c.Store.Snapshot()) },
 	},
 	{
-		Name: "bgsave", Arity: -1, Flags: Admin | NoScript | NoAsyncLoading, Group: groupServer,
-		Since: "1.0.0", Complexity: "O(1)",
+		Name: "bgsave", Arity: -1, Flags: Admin | NoScript | NoAsyncLoading, Since: "1.0.0",
 		Summary: "Takes a snapshot in the background.", Args: []Arg{opt(word("SCHEDULE"))}, Run: doBgsave,
 	},
 	{
-		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer,
-		ACL:   []string{"@admin", "@dangerous"},
-		Since: "1.0.0", Complexity: "O(1)", Tips: changingTip,
-		Summary: "Returns the Unix time of the last snapshot.", Run: doLastSave,
+		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, ACL: []string{"@admin", "@dangerous"},
+		Since: "1.0.0", Tips: changingTip, Summary: "Returns the Unix time of the last snapshot.",
+		Run: doLastSave,
 	},
 	{
 		Name: "shutdown", Arity: -1, Flags: Admin | NoScript | Loading | Stale | NoMulti | AllowBusy,
-		Group: groupServer,
 		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
 		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Loses nothing acknowledged " +
 			"either way.",
@@ -294,34 +290,31 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0",
-		Complexity: "O(1)",
-		Tips:       []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
 		Summary: "Waits until numreplicas replicas have everything acknowledged, or until the timeout, and " +
 			"returns how many have; 0 without a cluster.",
 		Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
 	},
 	{
 		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0",
-		Complexity: "O(1)",
-		Tips:       []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Tips: []string{"request_policy:all_shards", "response_policy:agg_min"},
 		Summary: "Writes everything acknowledged to disk, whatever appendfsync is, and returns how many " +
 			"replicas have it on their disks.",
 		Args: []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
 	},
 	{
-		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0",
-		Complexity: "O(1)",
-		Tips:       changingTip, Summary: "Returns the server's time.", Run: doTime,
+		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Since: "2.6.0", Tips: changingTip,
+		Summary: "Returns the server's time.", Run: doTime,
 	},
 	{
-		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer,
-		ACL:   []string{"@admin", "@dangerous"},
-		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master, or the " +
-			"replica of one in a cluster.", Run: doRole,
+		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast,
+		ACL: []string{"@admin", "@dangerous"}, Since: "2.8.12",
+		Summary: "Returns the role in replication: a master, or the " +
+			"replica of one in a cluster.",
+		Run: doRole,
 	},
 	{
-		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer,
-		Since: "0.2.0",
+		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data " +
 			"directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory below backup-dir on " +
@@ -334,28 +327,28 @@ var serverCommands = []Command{
 			with("VERIFIED", block("verified", strArg("id"), intArg("unix-time-milliseconds"))))},
 		Run: doBackup, Audit: auditBackup,
 	},
-}
+})
 
 // standaloneCommands are about what this server is not.
-var standaloneCommands = []Command{
+var standaloneCommands = family(Command{Group: groupServer}, []Command{
 	{
-		Name: "replicaof", Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer,
-		Since:      "5.0.0",
-		Complexity: "O(1)", Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
-		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
+		Name: "replicaof", Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Since: "5.0.0",
+		Summary: "Accepts only NO ONE: nodes of a cluster replicate by themselves.",
+		Args:    []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	},
 	{
-		Name: "module", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
+		Name: "module", Arity: -2, Since: "4.0.0",
 		Summary: "A container for commands on modules, of which there are none.",
 		Subcommands: []Command{
 			{
-				Name: "list", Arity: 2, Flags: Admin | NoScript, Group: groupServer, Since: "4.0.0",
+				Name: "list", Arity: 2, Flags: Admin | NoScript,
 				Complexity: "O(N) where N is the number of loaded modules.",
 				Tips:       []string{"nondeterministic_output_order"},
 				Summary: "Returns nothing: there are no modules. With module-list-bf it returns " +
-					"RedisBloom's.", Run: moduleList,
+					"RedisBloom's.",
+				Run: moduleList,
 			},
 			since("5.0.0", helpFor("module", groupServer)),
 		},
 	},
-}
+})

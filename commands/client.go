@@ -292,8 +292,8 @@ const (
 func clientSub(name string, arity int, flags Flags, since, summary string, run func(*Context),
 	args ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: flags, Group: groupConnection, ACL: connectionACL,
-		Since: since, Complexity: "O(1)", Summary: summary, Args: args, Run: run,
+		Name: name, Arity: arity, Flags: flags, Group: groupConnection, ACL: connectionACL, Since: since,
+		Summary: summary, Args: args, Run: run,
 	}
 }
 
@@ -303,8 +303,7 @@ func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
 // clientCommands are CLIENT and its subcommands.
 var clientCommands = []Command{{
 	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0",
-	Complexity: "Depends on subcommand.",
-	Summary:    "A container for commands on client connections.",
+	Summary: "A container for commands on client connections.",
 	Subcommands: append([]Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),

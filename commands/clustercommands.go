@@ -379,17 +379,16 @@ func clusterSub(name string, arity int, flags Flags, since, complexity, summary 
 	run func(*Context, *Cluster, *ClusterView), args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: flags | Stale, Group: groupCluster, Since: since,
-		Complexity: complexity,
-		Summary:    summary, Args: args, Run: inCluster(run),
+		Complexity: complexity, Summary: summary, Args: args, Run: inCluster(run),
 	}
 }
 
 const ofNodes = "O(N), where N is the number of nodes"
 
 // clusterCommands show a cluster to clients, and choose what they read.
-var clusterCommands = []Command{
+var clusterCommands = family(Command{Group: groupCluster}, []Command{
 	{
-		Name: "cluster", Arity: -2, Group: groupCluster, Since: "3.0.0", Complexity: "Depends on subcommand.",
+		Name: "cluster", Arity: -2, Since: "3.0.0",
 		Summary: "A container for commands on the cluster, with cluster-enabled yes.",
 		Subcommands: []Command{
 			withTips(clusterSub("slots", 2, pure, "3.0.0", ofNodes, "Returns which nodes serve which slots.",
@@ -425,20 +424,17 @@ var clusterCommands = []Command{
 		},
 	},
 	{
-		Name: "readonly", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL,
-		Since: "3.0.0", Complexity: "O(1)",
+		Name: "readonly", Arity: 1, Flags: Loading | Stale | Fast, ACL: connectionACL, Since: "3.0.0",
 		Summary: "Lets a replica answer this connection's queries from the committed state that it knows.",
 		Run:     doReadOnly(true),
 	},
 	{
-		Name: "readwrite", Arity: 1, Flags: Loading | Stale | Fast, Group: groupCluster, ACL: connectionACL,
-		Since: "3.0.0", Complexity: "O(1)",
+		Name: "readwrite", Arity: 1, Flags: Loading | Stale | Fast, ACL: connectionACL, Since: "3.0.0",
 		Summary: "Ends READONLY.", Run: doReadOnly(false),
 	},
 	{
-		Name: "asking", Arity: 1, Flags: Fast | pure, Group: groupCluster, ACL: connectionACL, Since: "3.0.0",
-		Complexity: "O(1)",
-		Summary:    "Has no effect: a slot is never in two places.",
-		Run:        inCluster(func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Status("OK") }),
+		Name: "asking", Arity: 1, Flags: Fast | pure, ACL: connectionACL, Since: "3.0.0",
+		Summary: "Has no effect: a slot is never in two places.",
+		Run:     inCluster(func(c *Context, _ *Cluster, _ *ClusterView) { c.W.Status("OK") }),
 	},
-}
+})

@@ -32,13 +32,13 @@ type Command struct {
 	// KeyFlags, if set, returns the key specification flags of one request,
 	// where they depend on its arguments.
 	KeyFlags func(args [][]byte) string
-	// Group is the heading under which the command is documented.
+	// Group is the heading under which the command is documented; of a subcommand "": the container's.
 	Group string
 	// ACL lists the categories that do not follow from Flags.
 	ACL []string
-	// Since is the version of Redis, or of fbfkv, that introduced it.
+	// Since is the version of Redis, or of fbfkv, that introduced it; of a subcommand "": the container.
 	Since string
-	// Summary and Complexity are one line each.
+	// Summary and Complexity are one line each; the latter is O(1) if it is left out.
 	Summary, Complexity string
 	// Tips are Redis' command tips.
 	Tips []string

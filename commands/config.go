@@ -112,33 +112,30 @@ const configFlags = Admin | NoScript | Loading | Stale
 
 // configCommands are CONFIG and its subcommands.
 var configCommands = []Command{{
-	Name: "config", Arity: -2, Group: groupServer, Since: "2.0.0", Complexity: "Depends on subcommand.",
+	Name: "config", Arity: -2, Group: groupServer, Since: "2.0.0",
 	Summary: "A container for commands on the server's settings.",
 	Subcommands: []Command{
 		{
-			Name: "get", Arity: -3, Flags: configFlags, Group: groupServer, Since: "2.0.0",
+			Name: "get", Arity: -3, Flags: configFlags,
 			Complexity: "O(N*M), where N is the number of settings and M of patterns",
 			Summary:    "Returns the settings whose names match.", Args: []Arg{multi(patArg("parameter"))},
 			Run: configGet,
 		},
 		{
-			Name: "set", Arity: -4, Flags: configFlags, Group: groupServer, Since: "2.0.0",
+			Name: "set", Arity: -4, Flags: configFlags,
 			Complexity: "O(N), where N is the number of settings",
 			Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
 			Summary:    "Changes settings, all of them or none.",
 			Args:       []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet,
-			Secret: configSecret,
-			Audit:  configAudit,
+			Secret: configSecret, Audit: configAudit,
 		},
 		{
-			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0",
-			Complexity: "O(1)",
-			Summary:    "Resets the statistics of INFO.", Run: configResetStat, Audit: auditAll,
+			Name: "resetstat", Arity: 2, Flags: configFlags, Summary: "Resets the statistics of INFO.",
+			Run: configResetStat, Audit: auditAll,
 		},
 		{
-			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0",
-			Complexity: "O(1)",
-			Summary:    "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
+			Name: "rewrite", Arity: 2, Flags: configFlags, Since: "2.8.0",
+			Summary: "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
 		},
 		since("5.0.0", helpFor("config", groupServer)),
 	},

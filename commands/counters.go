@@ -352,8 +352,7 @@ var counterACL = []string{"@counter"}
 func cIncrCommand(name string, arity int, does string, parse func(*Request) error, delta ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupCounter,
-		ACL:   counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Group: groupCounter, ACL: counterACL, Since: "0.2.0",
 		Summary: does + " once per operation id. " + idempotentNote,
 		Args: append(incrArgs(append([]Arg{keyArg(), strArg("opid")}, delta...)...), expiryArg("PERSIST"),
 			opt(word("ENX"))),
@@ -362,15 +361,15 @@ func cIncrCommand(name string, arity int, does string, parse func(*Request) erro
 }
 
 // counterCommands are the idempotent counters.
-var counterCommands = []Command{
+var counterCommands = family(Command{Group: groupCounter, ACL: counterACL, Since: "0.2.0"}, []Command{
 	cIncrCommand("cincrby", -4, "Adds a delta to a counter", parseCIncr(1, true), intArg("delta")),
 	cIncrCommand("cdecrby", -4, "Subtracts a delta from a counter", parseCIncr(-1, true), intArg("delta")),
 	cIncrCommand("cincr", -3, "Adds 1 to a counter", parseCIncr(1, false)),
 	cIncrCommand("cdecr", -3, "Subtracts 1 from a counter", parseCIncr(-1, false)),
 	{
-		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys, Group: groupCounter,
-		Keys: KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},
-		ACL:  counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
+		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys,
+		Keys:       KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},
+		Complexity: "O(N), where N is the number of keys",
 		Summary: "Adds a delta to each of several counters, all or none, once per operation id: a transfer. " +
 			"If one counter would leave a bound, LBOUND, UBOUND or its table's, an error names it and nothing " +
 			"changes. The counters are of one table, or of EXACT tables; in a cluster of one slot.",
@@ -379,30 +378,25 @@ var counterCommands = []Command{
 		Parse: parseCMIncr, Reply: replyCMIncr,
 	},
 	{
-		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
 		Summary: "Returns what the table remembers of an operation, without applying it: delta, result, " +
 			"time and, in one of several regions, which region applied it. IDMP names an operation of " +
 			"INCREX. CL.THROTTLE has its quantity and the time at which all permits are there again (unix µs), " +
 			"CGETDEL the delta 0 and the value that it deleted, BF.CADD and CMS.CINCRBY null for both.",
-		Args:  []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
-		Parse: parseCSeen, Reply: replyCSeen,
+		Args: []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))}, Parse: parseCSeen,
+		Reply: replyCSeen,
 	},
 	{
-		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
 		Summary: "Returns a counter as an integer. With REGIONS, in one of several regions, it returns " +
 			"what each region has added, by name; a removed region appears as NAME#NUMBER, and this one as " +
 			"object where the key holds a filter or sketch here.",
-		Args:  []Arg{keyArg(), opt(word("REGIONS"))},
-		Parse: parseCGet, Reply: replyCGet,
+		Args: []Arg{keyArg(), opt(word("REGIONS"))}, Parse: parseCGet, Reply: replyCGet,
 	},
 	{
-		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
-		Tips:    []string{"request_policy:multi_shard"},
-		Summary: "Returns several counters as integers.",
-		Args:    []Arg{multi(keyArg())},
-		Parse:   parseKeys(store.MGet), Reply: replyCMGet,
+		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead),
+		Complexity: "O(N), where N is the number of keys", Tips: []string{"request_policy:multi_shard"},
+		Summary: "Returns several counters as integers.", Args: []Arg{multi(keyArg())},
+		Parse: parseKeys(store.MGet), Reply: replyCMGet,
 	},
-}
+})

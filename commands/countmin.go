@@ -234,11 +234,10 @@ var cmsInitArgs = []Arg{opt(with("CELL_SIZE", intArg("bytes"))), opt(with("WINDO
 func countArgs() Arg { return multi(block("items", strArg("item"), intArg("increment"))) }
 
 // countMinCommands are RedisBloom's count-min sketches.
-var countMinCommands = []Command{
+var countMinCommands = family(Command{Group: groupCountMin, ACL: countMinACL}, []Command{
 	{
 		Name: "cms.initbydim", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert),
-		Group: groupCountMin,
-		ACL:   countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
+		ACL: countMinFastACL, Since: "2.0.0",
 		Summary: "Creates a count-min sketch with a width and a depth. A cell has 4 bytes unless CELL_SIZE " +
 			"says 1, 2 or 8. With WINDOW an increment counts for that time, and at most a PAST-th of it " +
 			"longer.",
@@ -248,8 +247,7 @@ var countMinCommands = []Command{
 	},
 	{
 		Name: "cms.initbyprob", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert),
-		Group: groupCountMin,
-		ACL:   countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
+		ACL: countMinFastACL, Since: "2.0.0",
 		Summary: "Creates a count-min sketch. With at most the given probability, an estimate exceeds the " +
 			"true count by more than error times the total count.",
 		Args: []Arg{keyArg(), dblArg("error"), dblArg("probability"), cmsInitArgs[0], cmsInitArgs[1],
@@ -257,36 +255,31 @@ var countMinCommands = []Command{
 		Parse: parseCMSInit(byProbability), Reply: replyOK,
 	},
 	{
-		Name: "cms.incrby", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate),
-		Group: groupCountMin,
-		ACL:   countMinACL, Since: "2.0.0", Complexity: perPair,
+		Name: "cms.incrby", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Since: "2.0.0",
+		Complexity: perPair,
 		Summary: "Increments items of a count-min sketch and returns their estimates. Not idempotent: a " +
 			"retry counts twice, see CMS.CINCRBY. A pair that would take a cell out of its range changes " +
 			"nothing, and its element of the reply is an error.",
-		Args:  []Arg{keyArg(), countArgs()},
-		Parse: parseCMSIncr, Reply: replyCMSValues,
+		Args: []Arg{keyArg(), countArgs()}, Parse: parseCMSIncr, Reply: replyCMSValues,
 	},
 	{
-		Name: "cms.cincrby", Arity: -5, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate),
-		Group: groupCountMin,
-		ACL:   sketchACL, Since: "0.2.0", Complexity: perPair,
+		Name: "cms.cincrby", Arity: -5, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), ACL: sketchACL,
+		Since: "0.2.0", Complexity: perPair,
 		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns " +
 			"their estimates. The same opid sent again within the table's window changes nothing and gets " +
 			"the present estimates. " + onceNote,
-		Args:  onceArgs(keyArg(), strArg("opid"), countArgs()),
-		Parse: parseCMSCIncr, Reply: replyCMIncr,
+		Args: onceArgs(keyArg(), strArg("opid"), countArgs()), Parse: parseCMSCIncr, Reply: replyCMIncr,
 	},
 	{
-		Name: "cms.query", Arity: -3, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupCountMin,
-		ACL: countMinACL, Since: "2.0.0", Complexity: perPair,
-		Summary: "Returns estimates of how often items were counted. They are never too low.",
-		Args:    []Arg{keyArg(), multi(strArg("item"))},
-		Parse:   parseItems(store.CMSQuery, 0), Reply: replyCMSValues,
+		Name: "cms.query", Arity: -3, Flags: ReadOnly, Keys: oneKey(keyRead), Since: "2.0.0",
+		Complexity: perPair,
+		Summary:    "Returns estimates of how often items were counted. They are never too low.",
+		Args:       []Arg{keyArg(), multi(strArg("item"))}, Parse: parseItems(store.CMSQuery, 0),
+		Reply: replyCMSValues,
 	},
 	{
-		Name: "cms.merge", Arity: -4, Flags: Write | DenyOOM | waits, Group: groupCountMin,
-		Keys: KeySpec{First: 1, Last: 1, Step: 1, Sources: 2, Flags: keyReadUpdate},
-		ACL:  countMinACL, Since: "2.0.0",
+		Name: "cms.merge", Arity: -4, Flags: Write | DenyOOM | waits,
+		Keys: KeySpec{First: 1, Last: 1, Step: 1, Sources: 2, Flags: keyReadUpdate}, Since: "2.0.0",
 		Complexity: "O(N*W*D), where N is the number of sources, W the width and D the depth",
 		Summary:    "Replaces a count-min sketch with the sum of others, each times its weight.",
 		Args: []Arg{Arg{Name: "destination", Type: TypeKey}, intArg("numkeys"),
@@ -295,21 +288,17 @@ var countMinCommands = []Command{
 		Parse: parseMerge, Reply: replyOK,
 	},
 	{
-		Name: "cms.info", Arity: 2, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupCountMin,
-		ACL: countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
-		Summary: "Returns width, depth and count of a count-min sketch.",
-		Args:    []Arg{keyArg()},
-		Parse:   parseKey(store.CMSInfo), Reply: replyCMSInfo,
+		Name: "cms.info", Arity: 2, Flags: ReadOnly, Keys: oneKey(keyRead), ACL: countMinFastACL,
+		Since: "2.0.0", Summary: "Returns width, depth and count of a count-min sketch.",
+		Args: []Arg{keyArg()}, Parse: parseKey(store.CMSInfo), Reply: replyCMSInfo,
 	},
 	{
-		Name: "cms.innerprod", Arity: 3, Flags: ReadOnly | waits, Keys: manyKeys(keyRead),
-		Group: groupCountMin,
-		ACL:   sketchACL, Since: "0.2.0", Complexity: "O(W*D), where W is the width and D the depth",
+		Name: "cms.innerprod", Arity: 3, Flags: ReadOnly | waits, Keys: manyKeys(keyRead), ACL: sketchACL,
+		Since: "0.2.0", Complexity: "O(W*D), where W is the width and D the depth",
 		Summary: "Returns the inner product of two count-min sketches of the same width and depth: the sum " +
 			"over all items of the product of their counts, as in the size of a join. It is never too low, " +
 			"and with the probability of the sketches at most 2/width times the product of their counts " +
 			"too high.",
-		Args:  []Arg{multi(keyArg())},
-		Parse: parseKeys(store.CMSInner), Reply: replyInt,
+		Args: []Arg{multi(keyArg())}, Parse: parseKeys(store.CMSInner), Reply: replyInt,
 	},
-}
+})

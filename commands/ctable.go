@@ -399,49 +399,41 @@ func tableOptionArgs(own ...Arg) []Arg {
 // tableCommands are CTABLE and its subcommands.
 var tableCommands = []Command{{
 	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.2.0",
-	Complexity: "Depends on subcommand.",
-	Summary:    "A container for commands on tables, the named policies for counters by key prefix.",
+	Summary: "A container for commands on tables, the named policies for counters by key prefix.",
 	Subcommands: []Command{
 		{
-			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable,
-			ACL:   tableACL,
-			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
+			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, ACL: tableACL,
+			Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are also checked against the previous " +
 				"one, for its window. IDTIME AUTO, the default, reads the operation's time from an opid " +
 				"that is a UUIDv7 or a ULID. With REGIONS NONE, the default of APPROX tables, each region " +
 				"counts these keys alone; tables must be alike in all regions. With SCALE n, counters are exact " +
 				"decimals of n digits behind the point. With TOP n, CTOP lists up to n of its counters. Times and sizes take units: 10m, 64mb.",
-			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
-			Run:  ctableCreate, Audit: auditAll,
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))), Run: ctableCreate,
+			Audit: auditAll,
 		},
 		{
-			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable,
-			ACL:   tableACL,
-			Since: "0.2.0", Complexity: "O(1)",
+			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, ACL: tableACL,
 			Summary: "Changes options of a table, except its prefix. No opid is forgotten.",
-			Args:    tableOptionArgs(strArg("name")),
-			Run:     ctableAlter, Audit: auditAll,
+			Args:    tableOptionArgs(strArg("name")), Run: ctableAlter, Audit: auditAll,
 		},
 		{
-			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti | anyNode, Group: groupTable,
-			ACL:   tableACL,
-			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
-			Args:    []Arg{strArg("name")},
-			Run:     func(c *Context) { c.ok(c.tables().DropTable(string(c.Args[2]))) }, Audit: auditAll,
+			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti | anyNode, ACL: tableACL,
+			Complexity: "O(N), where N is the number of tables",
+			Summary:    "Drops a table, but no counter. Its operation ids stay remembered for its window.",
+			Args:       []Arg{strArg("name")},
+			Run:        func(c *Context) { c.ok(c.tables().DropTable(string(c.Args[2]))) }, Audit: auditAll,
 		},
 		{
-			Name: "list", Arity: 2, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
-			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Returns the names of the tables with their prefixes.",
-			Run:     ctableList,
+			Name: "list", Arity: 2, Flags: ReadOnly, ACL: tableACL,
+			Complexity: "O(N), where N is the number of tables",
+			Summary:    "Returns the names of the tables with their prefixes.", Run: ctableList,
 		},
 		{
-			Name: "info", Arity: 3, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
-			Since: "0.2.0", Complexity: "O(P), where P is the number of partitions",
-			Summary: "Returns a table's options and the state of its filters and records.",
-			Args:    []Arg{strArg("name")},
-			Run:     ctableInfo,
+			Name: "info", Arity: 3, Flags: ReadOnly, ACL: tableACL,
+			Complexity: "O(P), where P is the number of partitions",
+			Summary:    "Returns a table's options and the state of its filters and records.",
+			Args:       []Arg{strArg("name")}, Run: ctableInfo,
 		},
 		helpFor("ctable", groupTable),
 	},

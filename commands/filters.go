@@ -191,75 +191,61 @@ func filterOptionArgs() []Arg {
 }
 
 // filterCommands are the filters that are keys of their own.
-var filterCommands = []Command{
+var filterCommands = family(Command{Group: groupFilter, ACL: filterACL, Since: "0.2.0"}, []Command{
 	{
-		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert),
 		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the paper's, " +
 			"which does not adapt. Times take units: 10m.",
-		Args:  append([]Arg{keyArg()}, filterOptionArgs()...),
-		Parse: parseReserve, Reply: replyOK,
+		Args: append([]Arg{keyArg()}, filterOptionArgs()...), Parse: parseReserve, Reply: replyOK,
 	},
 	{
 		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupFilter,
-		ACL:   filterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Adds an item to a filter and creates the filter if necessary. Returns 1 if the item was " +
 			"not present.",
-		Args:  []Arg{keyArg(), strArg("item")},
-		Parse: parseItems(store.FBFAdd, single), Reply: replyAdded,
+		Args: []Arg{keyArg(), strArg("item")}, Parse: parseItems(store.FBFAdd, single), Reply: replyAdded,
 	},
 	{
 		Name: "fbf.madd", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupFilter,
-		ACL:   filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Adds items to a filter and creates the filter if necessary.",
-		Args:    []Arg{keyArg(), multi(strArg("item"))},
-		Parse:   parseItems(store.FBFAdd, 0), Reply: replyAdded,
+		Complexity: "O(N), where N is the number of items",
+		Summary:    "Adds items to a filter and creates the filter if necessary.",
+		Args:       []Arg{keyArg(), multi(strArg("item"))}, Parse: parseItems(store.FBFAdd, 0), Reply: replyAdded,
 	},
 	{
 		Name: "fbf.insert", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupFilter,
-		ACL:   filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Adds items to a filter and creates the filter, with the given options, if necessary.",
+		Complexity: "O(N), where N is the number of items",
+		Summary:    "Adds items to a filter and creates the filter, with the given options, if necessary.",
 		Args: append(append([]Arg{keyArg(), opt(word("NOCREATE"))}, filterOptionArgs()...),
 			with("ITEMS", multi(strArg("item")))),
 		Parse: parseInsert, Reply: replyAdded,
 	},
 	{
-		Name: "fbf.exists", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "fbf.exists", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
 		Summary: "Says whether a filter remembers an item (1: maybe, 0: no).",
-		Args:    []Arg{keyArg(), strArg("item")},
-		Parse:   parseItems(store.FBFExists, single), Reply: replyPresent,
+		Args:    []Arg{keyArg(), strArg("item")}, Parse: parseItems(store.FBFExists, single),
+		Reply: replyPresent,
 	},
 	{
-		Name: "fbf.mexists", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Says for each item whether a filter remembers it.",
-		Args:    []Arg{keyArg(), multi(strArg("item"))},
-		Parse:   parseItems(store.FBFExists, 0), Reply: replyPresent,
+		Name: "fbf.mexists", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
+		Complexity: "O(N), where N is the number of items",
+		Summary:    "Says for each item whether a filter remembers it.",
+		Args:       []Arg{keyArg(), multi(strArg("item"))}, Parse: parseItems(store.FBFExists, 0),
+		Reply: replyPresent,
 	},
 	{
-		Name: "fbf.card", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns how many items a filter remembers, 0 if it does not exist.",
-		Args:    []Arg{keyArg()},
-		Parse:   parseKey(store.FBFCard), Reply: replyInt,
+		Name: "fbf.card", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
+		Summary: "Returns how many items a filter remembers, 0 if it does not exist.", Args: []Arg{keyArg()},
+		Parse: parseKey(store.FBFCard), Reply: replyInt,
 	},
 	{
-		Name: "fbf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "fbf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
 		Summary: "Returns a filter's parameters and fill, or one of these fields.",
-		Args:    []Arg{keyArg(), filterInfoFields.arg()},
-		Parse:   parseFilterInfo, Reply: replyFilterInfo,
+		Args:    []Arg{keyArg(), filterInfoFields.arg()}, Parse: parseFilterInfo, Reply: replyFilterInfo,
 	},
 	{
-		Name: "fbf.refresh", Arity: 2, Flags: Write | DenyOOM, Keys: oneKey(keyUpdate), Group: groupFilter,
-		ACL: filterACL, Since: "0.2.0", Complexity: "O(B), where B is the size of a generation",
+		Name: "fbf.refresh", Arity: 2, Flags: Write | DenyOOM, Keys: oneKey(keyUpdate),
+		Complexity: "O(B), where B is the size of a generation",
 		Summary: "Refreshes a filter now. A FIXED filter drops its oldest generation; any other seals its " +
 			"newest and forgets nothing early.",
-		Args:  []Arg{keyArg()},
-		Parse: parseKey(store.FBFRefresh), Reply: replyOK,
+		Args: []Arg{keyArg()}, Parse: parseKey(store.FBFRefresh), Reply: replyOK,
 	},
-}
+})

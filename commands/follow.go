@@ -176,10 +176,12 @@ func writeOrNull(w *resp.Writer, b []byte) {
 
 // followCommands let others follow the counters.
 var followCommands = []Command{{
-	Name: "cfollow", Arity: -3, Flags: ReadOnly | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused |
+	Name: "cfollow", Arity: -3,
+	Flags: ReadOnly | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused |
 		untimed,
 	Group: groupCounter, ACL: []string{"@counter", "@keyspace", "@dangerous"}, Since: "0.2.0",
-	Complexity: "O(N), where N is the number of bytes of the log that are read", Tips: changingTip, Run: doFollow,
+	Complexity: "O(N), where N is the number of bytes of the log that are read", Tips: changingTip,
+	Run: doFollow,
 	Summary: "Returns a cursor and the changes of counters behind one: START, the oldest that the log has; NOW; " +
 		"SNAPSHOT; or the cursor of the reply before. If there are none it waits up to BLOCK milliseconds. A change is partition, " +
 		"sequence, index, what (add, set, value, merged, takeback, drained, deleted, expired, flushed or snapshot), key, opid, delta, " +

@@ -129,10 +129,9 @@ func replyCHolds(w *resp.Writer, r *Result) {
 const holdNote = " A retry gets the first reply. BOUND changes nothing."
 
 // holdCommands are the holds, and CGETDEL.
-var holdCommands = []Command{
+var holdCommands = family(Command{Group: groupCounter, ACL: counterACL, Since: "0.2.0"}, []Command{
 	{
-		Name: "chold", Arity: -6, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "chold", Arity: -6, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
 		Summary: "Sets an amount of a counter aside, once per operation id, until CSETTLE, CCANCEL or the time " +
 			"ends the hold. Bounds are judged as if all holds of this sign were settled in full; the reply is " +
 			"what would be left then. EXACT tables only." + holdNote,
@@ -142,8 +141,7 @@ var holdCommands = []Command{
 		Parse: parseCHold, Reply: replyCIncr,
 	},
 	{
-		Name: "csettle", Arity: -4, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "csettle", Arity: -4, Flags: Write | Fast, Keys: oneKey(keyReadUpdate),
 		Summary: "Ends a hold and adds to the counter what has happened: more or less than was held, or 0. " +
 			"Returns the counter. ENDED says how the hold ended before, EXPIRED that its time had come, NOHOLD " +
 			"that it is not known." + holdNote,
@@ -151,35 +149,31 @@ var holdCommands = []Command{
 		Parse: parseCSettle, Reply: replyCIncr,
 	},
 	{
-		Name: "ccancel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "ccancel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate),
 		Summary: "Ends a hold and adds nothing. Returns the counter as it is now, also if it is sent again.",
-		Args:    []Arg{keyArg(), strArg("opid"), opt(word("WITHSTATUS"))},
-		Parse:   parseCCancel, Reply: replyCIncr,
+		Args:    []Arg{keyArg(), strArg("opid"), opt(word("WITHSTATUS"))}, Parse: parseCCancel,
+		Reply: replyCIncr,
 	},
 	{
-		Name: "cheld", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "cheld", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead),
 		Summary: "Returns a counter's value, the sums of its positive and of its negative open holds, and their " +
 			"number.",
-		Args:  []Arg{keyArg()},
-		Parse: parseKey(store.CHeld), Reply: replyCHeld,
+		Args: []Arg{keyArg()}, Parse: parseKey(store.CHeld), Reply: replyCHeld,
 	},
 	{
-		Name: "cholds", Arity: -2, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is COUNT",
+		Name: "cholds", Arity: -2, Flags: ReadOnly, Keys: oneKey(keyRead),
+		Complexity: "O(N), where N is COUNT",
 		Summary: "Lists open holds of a counter as opid, amount and when it expires (unix ms), about COUNT at a " +
 			"time (10 by default); the cursor 0 ends the list. As with SCAN, a hold may come twice.",
 		Args:  []Arg{keyArg(), opt(with("COUNT", intArg("count"))), opt(with("CURSOR", intArg("cursor")))},
 		Parse: parseCHolds, Reply: replyCHolds,
 	},
 	{
-		Name: "cgetdel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+		Name: "cgetdel", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyReadDelete),
 		Summary: "Returns a counter and deletes it, once per operation id: a retry gets the same reply. EXACT " +
 			"tables only. Open holds stay. In regions it subtracts its answer instead, so that " +
 			"what others count meanwhile stays.",
 		Args:  []Arg{keyArg(), strArg("opid"), opt(with("AT", timeArg("unix-time-milliseconds")))},
 		Parse: parseCGetDel, Reply: replyValue,
 	},
-}
+})

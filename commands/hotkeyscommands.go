@@ -355,7 +355,7 @@ func hotkeysSub(name string, arity int, complexity, summary string, run func(*Co
 
 // hotkeysCommands find the keys that cost most.
 var hotkeysCommands = []Command{{
-	Name: "hotkeys", Arity: -2, Group: groupServer, Since: "8.6.0", Complexity: "Depends on subcommand.",
+	Name: "hotkeys", Arity: -2, Group: groupServer, Since: "8.6.0",
 	Summary: "A container for commands that find the keys that cost most.",
 	Subcommands: []Command{
 		hotkeysSub("start", -2, "O(1)", "Begins a search: adds up the processor time and bytes of each key. A "+

@@ -154,9 +154,8 @@ var idmpArg = block("idempotency", strArg("pid"), strArg("iid"))
 
 // increxCommands are the bounded increments.
 var increxCommands = []Command{{
-	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString,
-	ACL:   stringACL,
-	Since: "8.8.0", Complexity: "O(1)",
+	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+	Group: groupString, ACL: stringACL, Since: "8.8.0",
 	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment " +
 		"made, which is 0 if the result would be out of bounds. BYFLOAT is for tables with SCALE. With OPID, once per operation id; with " +
 		"IDMP, once per pair of producer id and idempotent id. WITHTTL adds the milliseconds that the " +

@@ -363,8 +363,7 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 func helpFor(container, group string, acl ...string) Command {
 	return Command{
 		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.2.0",
-		Complexity: "O(1)",
-		Summary:    "Returns helpful text about the subcommands.",
+		Summary: "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
 			lines := c.table.named(container).helpLines()
 			c.W.Array(len(lines))

@@ -306,9 +306,8 @@ func Match(pattern, s []byte) bool { return glob.Match(pattern, s) }
 func expireCommand(name, since, summary string, time Arg, unit int64, relative bool) Command {
 	return Command{
 		Name: name, Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: since, Complexity: "O(1)", Summary: summary,
-		Args: []Arg{keyArg(), time, conditions}, Parse: parseExpire(unit, relative), Reply: replyApplied,
+		ACL: keyspaceACL, Since: since, Summary: summary, Args: []Arg{keyArg(), time, conditions},
+		Parse: parseExpire(unit, relative), Reply: replyApplied,
 	}
 }
 
@@ -316,54 +315,47 @@ func expireCommand(name, since, summary string, time Arg, unit int64, relative b
 func ttlCommand(name, since, summary string, unit int64, relative bool) Command {
 	return Command{
 		Name: name, Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: since, Complexity: "O(1)", Summary: summary,
-		Args: []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(unit, relative),
+		ACL: keyspaceACL, Since: since, Summary: summary, Args: []Arg{keyArg()},
+		Parse: parseKey(store.ExpireTime), Reply: replyTTL(unit, relative),
 	}
 }
 
 // keyCommands work on keys of any type and on their expiry.
-var keyCommands = []Command{
+var keyCommands = family(Command{Group: groupGeneric, ACL: keyspaceACL}, []Command{
 	{
-		Name: "del", Arity: -2, Flags: Write, Keys: manyKeys(keyDelete), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
+		Name: "del", Arity: -2, Flags: Write, Keys: manyKeys(keyDelete), Since: "1.0.0",
+		Complexity: "O(N), where N is the number of keys", Tips: sumTips,
 		Summary: "Deletes keys. The operation ids of counters stay remembered, so a late retry does not " +
 			"bring a counter back.",
 		Args: []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
 	},
 	{
-		Name: "unlink", Arity: -2, Flags: Write | Fast, Keys: manyKeys(keyDelete), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "4.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
-		Summary: "Deletes keys, like DEL.",
-		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
+		Name: "unlink", Arity: -2, Flags: Write | Fast, Keys: manyKeys(keyDelete), Since: "4.0.0",
+		Complexity: "O(N), where N is the number of keys", Tips: sumTips, Summary: "Deletes keys, like DEL.",
+		Args: []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
 	},
 	{
-		Name: "exists", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
+		Name: "exists", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Since: "1.0.0",
+		Complexity: "O(N), where N is the number of keys", Tips: sumTips,
 		Summary: "Returns how many of the keys exist. A key given twice counts twice.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Exists), Reply: replyInt,
 	},
 	{
-		Name: "touch", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "3.2.1", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
+		Name: "touch", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Since: "3.2.1",
+		Complexity: "O(N), where N is the number of keys", Tips: sumTips,
 		Summary: "Returns how many of the keys exist; there is no access time to change.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Exists), Reply: replyInt,
 	},
 	{
-		Name: "type", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns the type of a key: string for a counter, " +
+		Name: "type", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Since: "1.0.0",
+		Summary: "Returns the type of a key: string for a counter, " +
 			"fbf, MBbloom-- or CMSk-TYPE for a filter or sketch, or none.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.TypeOf), Reply: replyType,
 	},
 	{
-		Name: "scan", Arity: -2, Flags: ReadOnly, Group: groupGeneric, ACL: keyspaceACL,
-		Since: "2.8.0", Complexity: "O(1) for every call, O(N) for all keys",
-		Tips: []string{"nondeterministic_output", "request_policy:special"},
+		Name: "scan", Arity: -2, Flags: ReadOnly, Since: "2.8.0",
+		Complexity: "O(1) for every call, O(N) for all keys",
+		Tips:       []string{"nondeterministic_output", "request_policy:special"},
 		Summary: "Returns some keys and the cursor for the next call. A key that exists throughout is " +
 			"returned at least once.",
 		Args: []Arg{intArg("cursor"), opt(with("MATCH", patArg("pattern"))),
@@ -372,20 +364,18 @@ var keyCommands = []Command{
 		Run: doScan,
 	},
 	{
-		Name: "keys", Arity: 2, Flags: ReadOnly, Group: groupGeneric, ACL: dangerousKeyspaceACL,
-		Since: "1.0.0", Complexity: "O(N), where N is the number of keys",
-		Tips:    []string{"request_policy:all_shards", "nondeterministic_output_order"},
-		Summary: "Returns all keys that match a pattern.", Args: []Arg{patArg("pattern")}, Run: doKeys,
+		Name: "keys", Arity: 2, Flags: ReadOnly, ACL: dangerousKeyspaceACL, Since: "1.0.0",
+		Complexity: "O(N), where N is the number of keys",
+		Tips:       []string{"request_policy:all_shards", "nondeterministic_output_order"},
+		Summary:    "Returns all keys that match a pattern.", Args: []Arg{patArg("pattern")}, Run: doKeys,
 	},
 	{
-		Name: "randomkey", Arity: 1, Flags: ReadOnly, Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)",
+		Name: "randomkey", Arity: 1, Flags: ReadOnly, Since: "1.0.0",
 		Tips:    []string{"request_policy:all_shards", "nondeterministic_output"},
 		Summary: "Returns a random key.", Run: doRandomKey,
 	},
 	{
-		Name: "dbsize", Arity: 1, Flags: ReadOnly | Fast, Group: groupServer, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)",
+		Name: "dbsize", Arity: 1, Flags: ReadOnly | Fast, Group: groupServer, Since: "1.0.0",
 		Tips:    []string{"request_policy:all_shards", "response_policy:agg_sum"},
 		Summary: "Returns the number of keys.", Run: doDBSize,
 	},
@@ -399,8 +389,8 @@ var keyCommands = []Command{
 	{
 		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
-		Summary: "Like FLUSHALL: there is one database.",
-		Args:    flushArgs, Parse: parseFlush(store.OneDB), Reply: replyOK, Audit: auditAll,
+		Summary: "Like FLUSHALL: there is one database.", Args: flushArgs, Parse: parseFlush(store.OneDB),
+		Reply: replyOK, Audit: auditAll,
 	},
 	expireCommand("expire", "1.0.0", "Sets the expiry of a key in seconds. Operation ids do not expire "+
 		"with it.", intArg("seconds"), 1000, true),
@@ -419,12 +409,11 @@ var keyCommands = []Command{
 	ttlCommand("pexpiretime", "7.0.0", "Returns the Unix time in milliseconds at which a key expires.", 1,
 		false),
 	{
-		Name: "persist", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric,
-		ACL:   keyspaceACL,
-		Since: "2.2.0", Complexity: "O(1)", Summary: "Removes the expiry of a key.",
-		Args: []Arg{keyArg()}, Parse: parseKey(store.Persist), Reply: replyApplied,
+		Name: "persist", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyUpdate), Since: "2.2.0",
+		Summary: "Removes the expiry of a key.", Args: []Arg{keyArg()}, Parse: parseKey(store.Persist),
+		Reply: replyApplied,
 	},
-}
+})
 
 // The refusals of OBJECT; the first is Redis' own.
 const (
@@ -455,8 +444,7 @@ func replyObject(answer func(w *resp.Writer, r *Result)) func(*resp.Writer, *Res
 func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Result)) Command {
 	return Command{
 		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
-		Group: groupGeneric, ACL: keyspaceACL, Since: since, Complexity: "O(1)", Summary: summary,
-		Tips: changingTip,
+		Group: groupGeneric, ACL: keyspaceACL, Since: since, Summary: summary, Tips: changingTip,
 		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
 	}
 }
@@ -464,8 +452,7 @@ func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Resul
 // objectCommands describe how a key is kept.
 var objectCommands = []Command{{
 	Name: "object", Arity: -2, Group: groupGeneric, Since: "2.2.3",
-	Complexity: "Depends on subcommand.",
-	Summary:    "A container for commands that describe how a key is kept.",
+	Summary: "A container for commands that describe how a key is kept.",
 	Subcommands: []Command{
 		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter "+
 			"or sketch.",

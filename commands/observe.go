@@ -125,8 +125,8 @@ const slowlogFlags = Admin | Loading | Stale
 func latencySub(name string, arity int, since, complexity, summary string, run func(*Context),
 	args ...Arg) Command {
 	return Command{
-		Name: name, Arity: arity, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: since,
-		Complexity: complexity, Summary: summary, Args: args, Run: run,
+		Name: name, Arity: arity, Flags: Admin | NoScript | Loading | Stale, Group: groupServer,
+		Since: since, Complexity: complexity, Summary: summary, Args: args, Run: run,
 	}
 }
 
@@ -177,13 +177,12 @@ func parseMemoryUsage(r *Request) error {
 
 // memoryCommands tell where memory is.
 var memoryCommands = []Command{{
-	Name: "memory", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
+	Name: "memory", Arity: -2, Group: groupServer, Since: "4.0.0",
 	Summary: "A container for commands on memory.",
 	Subcommands: []Command{
 		{
 			Name: "usage", Arity: -3, Flags: ReadOnly,
-			Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook}, Group: groupServer,
-			Since: "4.0.0", Complexity: "O(1)",
+			Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
 			Summary: "Estimates the bytes that a key holds in memory. Operation ids belong to their " +
 				"table: see CTABLE INFO.",
 			Args: []Arg{keyArg(), opt(with("SAMPLES", intArg("count")))}, Parse: parseMemoryUsage,
@@ -194,13 +193,13 @@ var memoryCommands = []Command{{
 }}
 
 // observeCommands show what was slow and what happens.
-var observeCommands = []Command{
+var observeCommands = family(Command{Group: groupServer}, []Command{
 	{
-		Name: "slowlog", Arity: -2, Group: groupServer, Since: "2.2.12", Complexity: "Depends on subcommand.",
+		Name: "slowlog", Arity: -2, Since: "2.2.12",
 		Summary: "A container for commands on the log of slow batches.",
 		Subcommands: []Command{
 			{
-				Name: "get", Arity: -2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Name: "get", Arity: -2, Flags: slowlogFlags,
 				Complexity: "O(N), where N is the number of entries returned",
 				Tips:       []string{"request_policy:all_nodes", "nondeterministic_output"},
 				Summary: "Returns the newest entries: id, Unix time, microseconds, the first command " +
@@ -208,15 +207,14 @@ var observeCommands = []Command{
 				Args: []Arg{opt(intArg("count"))}, Run: slowlogGet,
 			},
 			{
-				Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
-				Complexity: "O(1)",
+				Name: "len", Arity: 2, Flags: slowlogFlags,
 				Tips: []string{"request_policy:all_nodes", "response_policy:agg_sum",
 					"nondeterministic_output"},
 				Summary: "Returns the number of entries.",
 				Run:     func(c *Context) { c.W.Int(int64(c.Server.Observer.Slowlog.Len())) },
 			},
 			{
-				Name: "reset", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Name: "reset", Arity: 2, Flags: slowlogFlags,
 				Complexity: "O(N), where N is the number of entries",
 				Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
 				Summary:    "Drops all entries.",
@@ -226,7 +224,7 @@ var observeCommands = []Command{
 		},
 	},
 	{
-		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
+		Name: "latency", Arity: -2, Since: "2.8.13",
 		Summary: "A container for commands on how long things take.",
 		Subcommands: []Command{
 			withTips(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with "+
@@ -251,12 +249,10 @@ var observeCommands = []Command{
 		},
 	},
 	{
-		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer,
-		Since:      "1.0.0",
-		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.",
-		Run: doMonitor,
+		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Since: "1.0.0",
+		Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
 	},
-}
+})
 
 // infoFBF reports on the filters: all together, then a line per table.
 func (srv *Server) infoFBF(v *observe.View, b *observe.Lines) {

@@ -37,8 +37,7 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 	args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: Admin | NoScript | NoMulti | NoAsyncLoading, Group: groupRegions,
-		Since:      "0.2.0",
-		Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
+		Since: "0.2.0", Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
 		Run: func(c *Context) {
 			err := noRegionNode(c.Store)
 			if n := c.Server.Regions; n != nil {
@@ -261,7 +260,7 @@ func forClients(c Command, key int) Command {
 
 // regionCommands look after regions.
 var regionCommands = []Command{{
-	Name: "region", Arity: -2, Group: groupRegions, Since: "0.2.0", Complexity: "Depends on subcommand.",
+	Name: "region", Arity: -2, Group: groupRegions, Since: "0.2.0",
 	Summary: "A container for commands on regions, which count the same counters. fbfkv region uses them.",
 	Subcommands: []Command{
 		audited(auditAll, regionSub("create", -3, "Makes the server the first region, which others reach "+

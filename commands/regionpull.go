@@ -74,8 +74,8 @@ var regionPullCommands = []Command{
 	{
 		Name: "region.pull", Arity: -2,
 		Flags: Admin | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused | untimed,
-		Group: groupRegions,
-		Since: "0.2.0", Complexity: "O(N), where N is the number of bytes that are answered; with DIGEST, " +
+		Group: groupRegions, Since: "0.2.0",
+		Complexity: "O(N), where N is the number of bytes that are answered; with DIGEST, " +
 			"the number of keys in the slots",
 		Tips: changingTip, Run: doRegionPull,
 		Summary: "The request of a region to another one: it returns the log entries after the given " +

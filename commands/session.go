@@ -408,47 +408,40 @@ func doAuth(c *Context) {
 }
 
 // connectionCommands concern the connection itself.
-var connectionCommands = []Command{
+var connectionCommands = family(Command{Group: groupConnection, ACL: connectionACL}, []Command{
 	{
-		Name: "ping", Arity: -1, Flags: Fast | pure, Group: groupConnection, ACL: connectionACL,
-		Since:      "1.0.0",
-		Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+		Name: "ping", Arity: -1, Flags: Fast | pure, Since: "1.0.0",
+		Tips:    []string{"request_policy:all_shards", "response_policy:all_succeeded"},
 		Summary: "Answers PONG, or the message.", Args: []Arg{opt(strArg("message"))}, Run: doPing,
 	},
 	{
-		Name: "echo", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection,
-		ACL:   connectionACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Answers the message.", Args: []Arg{strArg("message")},
+		Name: "echo", Arity: 2, Flags: Loading | Stale | Fast | pure, Since: "1.0.0",
+		Summary: "Answers the message.", Args: []Arg{strArg("message")},
 		Run: func(c *Context) { c.W.Bulk(c.Args[1]) },
 	},
 	{
-		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection,
-		ACL:   connectionACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Selects the database. There is only database 0.",
-		Args: []Arg{intArg("index")}, Run: doSelect,
+		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Since: "1.0.0",
+		Summary: "Selects the database. There is only database 0.", Args: []Arg{intArg("index")},
+		Run: doSelect,
 	},
 	{
-		Name: "auth", Arity: -2, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
-		Complexity: "O(1)", Summary: "Authenticates the connection.",
+		Name: "auth", Arity: -2, Flags: authFlags, Since: "1.0.0", Summary: "Authenticates the connection.",
 		Args: []Arg{opt(strArg("username")), strArg("password")}, Run: doAuth, Secret: secretFrom(1),
 	},
 	{
-		Name: "hello", Arity: -1, Flags: authFlags, Group: groupConnection, ACL: connectionACL,
-		Since:      "6.0.0",
-		Complexity: "O(1)", Summary: "Chooses the protocol version, 2 or 3, and describes the server.",
+		Name: "hello", Arity: -1, Flags: authFlags, Since: "6.0.0",
+		Summary: "Chooses the protocol version, 2 or 3, and describes the server.",
 		Args: []Arg{opt(block("arguments", intArg("protover"),
 			opt(with("AUTH", block("auth", strArg("username"), strArg("password")))),
 			opt(with("SETNAME", strArg("clientname")))))},
 		Run: doHello, Secret: helloSecret,
 	},
 	{
-		Name: "quit", Arity: -1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL,
-		Since:      "1.0.0",
-		Complexity: "O(1)", Summary: "Closes the connection once everything is answered.", Run: doQuit,
+		Name: "quit", Arity: -1, Flags: authFlags | immediate, Since: "1.0.0",
+		Summary: "Closes the connection once everything is answered.", Run: doQuit,
 	},
 	{
-		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Group: groupConnection,
-		ACL: connectionACL, Since: "6.2.0",
-		Complexity: "O(1)", Summary: "Resets the connection to the state of a new one.", Run: doReset,
+		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Since: "6.2.0",
+		Summary: "Resets the connection to the state of a new one.", Run: doReset,
 	},
-}
+})

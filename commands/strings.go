@@ -269,8 +269,8 @@ func substring(s []byte, start, end int64) []byte {
 func rangeCommand(name, since, summary string) Command {
 	return Command{
 		Name: name, Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
-		Since: since, Complexity: "O(1)", Summary: summary,
-		Args: []Arg{keyArg(), intArg("start"), intArg("end")}, Parse: parseRange, Reply: replyRange,
+		Since: since, Summary: summary, Args: []Arg{keyArg(), intArg("start"), intArg("end")},
+		Parse: parseRange, Reply: replyRange,
 	}
 }
 
@@ -351,9 +351,8 @@ func replyGetex(w *resp.Writer, r *Result) {
 func incrCommand(name string, arity int, summary string, parse func(*Request) error, args ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: summary + plainNote, Args: args, Parse: parse,
-		Reply: replyAmount,
+		Group: groupString, ACL: stringACL, Since: "1.0.0", Summary: summary + plainNote, Args: args,
+		Parse: parse, Reply: replyAmount,
 	}
 }
 
@@ -361,61 +360,45 @@ func incrCommand(name string, arity int, summary string, parse func(*Request) er
 func replyAmount(w *resp.Writer, r *Result) { writeAmount(w, r.Op.Value, r.Op.Scale) }
 
 // stringCommands are Redis' commands on strings that hold an integer.
-var stringCommands = []Command{
+var stringCommands = family(Command{Group: groupString, ACL: stringACL}, []Command{
 	{
-		Name: "get", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupString,
-		ACL:   stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns a counter as a string.",
-		Args: []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyValue,
+		Name: "get", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Since: "1.0.0",
+		Summary: "Returns a counter as a string.", Args: []Arg{keyArg()}, Parse: parseKey(store.Get),
+		Reply: replyValue,
 	},
 	{
-		Name: "mget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupString,
-		ACL:   stringACL,
-		Since: "1.0.0", Complexity: "O(N), where N is the number of keys",
-		Tips:    []string{"request_policy:multi_shard"},
-		Summary: "Returns several counters as strings.",
-		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.MGet), Reply: replyValues,
+		Name: "mget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Since: "1.0.0",
+		Complexity: "O(N), where N is the number of keys", Tips: []string{"request_policy:multi_shard"},
+		Summary: "Returns several counters as strings.", Args: []Arg{multi(keyArg())},
+		Parse: parseKeys(store.MGet), Reply: replyValues,
 	},
 	{
 		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), KeyFlags: setKeyFlags,
-		Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)",
-		Summary: "Sets a counter to an integer. Its operation ids stay remembered.",
-		Args:    setArgs, Parse: parseSet, Reply: replySet,
+		Since: "1.0.0", Summary: "Sets a counter to an integer. Its operation ids stay remembered.",
+		Args: setArgs, Parse: parseSet, Reply: replySet,
 	},
 	{
-		Name: "setex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString,
-		ACL:   stringACL,
-		Since: "2.0.0", Complexity: "O(1)",
+		Name: "setex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Since: "2.0.0",
 		Summary: "Sets a counter to an integer with an expiry in seconds.",
 		Args:    []Arg{keyArg(), intArg("seconds"), strArg("value")}, Parse: parseSetex(1000), Reply: replyOK,
 	},
 	{
-		Name: "psetex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Group: groupString,
-		ACL:   stringACL,
-		Since: "2.6.0", Complexity: "O(1)",
+		Name: "psetex", Arity: 4, Flags: Write | DenyOOM, Keys: oneKey(keyOverwrite), Since: "2.6.0",
 		Summary: "Sets a counter to an integer with an expiry in milliseconds.",
-		Args:    []Arg{keyArg(), intArg("milliseconds"), strArg("value")}, Parse: parseSetex(1),
-		Reply: replyOK,
+		Args:    []Arg{keyArg(), intArg("milliseconds"), strArg("value")}, Parse: parseSetex(1), Reply: replyOK,
 	},
 	{
-		Name: "setnx", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey("OW insert"), Group: groupString,
-		ACL:   stringACL,
-		Since: "1.0.0", Complexity: "O(1)",
+		Name: "setnx", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey("OW insert"), Since: "1.0.0",
 		Summary: "Sets a counter to an integer only if it does not exist.",
 		Args:    []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.NX), Reply: replyApplied,
 	},
 	{
-		Name: "getset", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
-		Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)",
+		Name: "getset", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Since: "1.0.0",
 		Summary: "Sets a counter to an integer and returns its old value.",
 		Args:    []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.SetGet), Reply: replySet,
 	},
 	{
-		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupString,
-		ACL:   stringACL,
-		Since: "6.2.0", Complexity: "O(1)",
+		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Since: "6.2.0",
 		Summary: "Returns a counter and deletes it. Its operation ids stay remembered.",
 		Args:    []Arg{keyArg()}, Parse: parseKey(store.GetDel), Reply: replyValue,
 	},
@@ -427,35 +410,28 @@ var stringCommands = []Command{
 	since("2.6.0", incrCommand("incrbyfloat", 3, "Adds a decimal number to a counter of a table with SCALE, "+
 		"exactly.", parseIncrFloat, keyArg(), dblArg("increment"))),
 	{
-		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString,
-		ACL:   stringACL,
-		Since: "1.0.1", Complexity: "O(N), where N is the number of keys", Tips: msetTips,
-		Summary: "Sets several counters to integers, all or none.",
-		Args:    pairArgs, Parse: parseMSet(0), Reply: replyOK,
+		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Since: "1.0.1",
+		Complexity: "O(N), where N is the number of keys", Tips: msetTips,
+		Summary: "Sets several counters to integers, all or none.", Args: pairArgs, Parse: parseMSet(0),
+		Reply: replyOK,
 	},
 	{
-		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Group: groupString,
-		ACL:   stringACL,
-		Since: "1.0.1", Complexity: "O(N), where N is the number of keys",
-		Tips:    []string{"request_policy:multi_shard", "response_policy:agg_min"},
-		Summary: "Sets several counters to integers, only if none of them exists.",
-		Args:    pairArgs, Parse: parseMSet(store.NX), Reply: replyApplied,
+		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Since: "1.0.1",
+		Complexity: "O(N), where N is the number of keys",
+		Tips:       []string{"request_policy:multi_shard", "response_policy:agg_min"},
+		Summary:    "Sets several counters to integers, only if none of them exists.", Args: pairArgs,
+		Parse: parseMSet(store.NX), Reply: replyApplied,
 	},
 	{
-		Name: "getex", Arity: -2, Flags: Write | Fast, Keys: oneKey("RW access update"), Group: groupString,
-		ACL:   stringACL,
-		Since: "6.2.0", Complexity: "O(1)",
+		Name: "getex", Arity: -2, Flags: Write | Fast, Keys: oneKey("RW access update"), Since: "6.2.0",
 		Summary: "Returns a counter and sets or removes its expiry. Operation ids do not expire with it.",
-		Args:    []Arg{keyArg(), expiryArg("PERSIST")},
-		Parse:   parseGetex, Reply: replyGetex,
+		Args:    []Arg{keyArg(), expiryArg("PERSIST")}, Parse: parseGetex, Reply: replyGetex,
 	},
 	{
-		Name: "strlen", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupString,
-		ACL:   stringACL,
-		Since: "2.2.0", Complexity: "O(1)",
-		Summary: "Returns the length of a counter written as a decimal number.",
-		Args:    []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyLength,
+		Name: "strlen", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Since: "2.2.0",
+		Summary: "Returns the length of a counter written as a decimal number.", Args: []Arg{keyArg()},
+		Parse: parseKey(store.Get), Reply: replyLength,
 	},
 	rangeCommand("getrange", "2.4.0", "Returns a part of a counter written as a decimal number."),
 	rangeCommand("substr", "1.0.0", "Like GETRANGE, under its old name."),
-}
+})

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -112,16 +113,20 @@ func newTable(families ...[]Command) *Table {
 	return t
 }
 
-// byName orders commands.
-func byName(a, b *Command) int {
-	switch {
-	case a.fullName < b.fullName:
-		return -1
-	case a.fullName > b.fullName:
-		return 1
+// family gives commands what they have in common, where they do not say it themselves.
+func family(common Command, all []Command) []Command {
+	for i := range all {
+		c := &all[i]
+		c.Group, c.Since = cmp.Or(c.Group, common.Group), cmp.Or(c.Since, common.Since)
+		if c.ACL == nil {
+			c.ACL = common.ACL
+		}
 	}
-	return 0
+	return all
 }
+
+// byName orders commands.
+func byName(a, b *Command) int { return strings.Compare(a.fullName, b.fullName) }
 
 // names returns the full names of all commands and subcommands, by index.
 func (t *Table) names() []string {
@@ -135,6 +140,7 @@ func (t *Table) names() []string {
 // addSub enters a subcommand.
 func (t *Table) addSub(container, sub *Command) {
 	sub.parent = container
+	sub.Group, sub.Since = cmp.Or(sub.Group, container.Group), cmp.Or(sub.Since, container.Since)
 	sub.fullName = container.Name + "|" + sub.Name
 	if container.subs == nil {
 		container.subs = map[string]*Command{}
@@ -151,6 +157,11 @@ func (t *Table) add(names map[string]*Command, c *Command) {
 		panic("commands: raise observe.MaxCommands")
 	}
 	c.access = accessOf(c.Keys.Flags)
+	if len(c.Subcommands) > 0 {
+		c.Complexity = cmp.Or(c.Complexity, "Depends on subcommand.")
+	} else if c.Refusal == "" {
+		c.Complexity = cmp.Or(c.Complexity, "O(1)")
+	}
 	t.all = append(t.all, c)
 	names[c.Name] = c
 }

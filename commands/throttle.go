@@ -53,8 +53,8 @@ func replyInts(w *resp.Writer, r *Result) {
 
 // throttleCommands are CL.THROTTLE.
 var throttleCommands = []Command{{
-	Name: "cl.throttle", Arity: -5, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-	ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
+	Name: "cl.throttle", Arity: -5, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate),
+	Group: groupCounter, ACL: counterACL, Since: "0.2.0",
 	Summary: "Limits a rate by the generic cell rate algorithm, as redis-cell does: count permits in each period " +
 		"of seconds, and max_burst more at once. Returns whether it is limited (0 or 1), the limit (max_burst + 1), " +
 		"the permits that remain, in how many seconds a retry can succeed (-1: it was not limited, or never can), " +

@@ -327,52 +327,38 @@ func doUnwatch(c *Context) {
 
 // transactionCommands are MULTI and its companions, and those that make a
 // transaction depend on keys.
-var transactionCommands = []Command{
+var transactionCommands = family(Command{Group: "transactions", ACL: []string{"@transaction"}}, []Command{
 	{
 		Name: "multi", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
-		Group: "transactions",
-		ACL:   []string{"@transaction"}, Since: "1.2.0", Complexity: "O(1)",
-		Summary: "Starts a transaction: the commands that follow are queued until EXEC.",
+		Since: "1.2.0", Summary: "Starts a transaction: the commands that follow are queued until EXEC.",
 		Control: doMulti,
 	},
 	{
 		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate | executes,
-		Group: "transactions",
-		ACL:   []string{"@transaction"}, Since: "1.2.0",
-		Complexity: "Depends on the commands of the transaction",
-		Summary:    "Executes the queued commands as one atomic batch, committed together.",
-		Control:    doExec,
+		Since: "1.2.0", Complexity: "Depends on the commands of the transaction",
+		Summary: "Executes the queued commands as one atomic batch, committed together.", Control: doExec,
 	},
 	{
 		Name: "discard", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
-		Group: "transactions",
-		ACL:   []string{"@transaction"}, Since: "2.0.0",
-		Complexity: "O(N), where N is the number of queued commands",
-		Summary:    "Drops the queued commands and ends the transaction.",
-		Control:    doDiscard,
+		Since: "2.0.0", Complexity: "O(N), where N is the number of queued commands",
+		Summary: "Drops the queued commands and ends the transaction.", Control: doDiscard,
 	},
 	{
 		Name: "watch", Arity: -2, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
-		Keys:  manyKeys(keyLook),
-		Group: "transactions", ACL: []string{"@transaction"}, Since: "2.2.0",
-		Complexity: "O(N), where N is the number of keys",
-		Summary:    "Makes EXEC answer null and do nothing if one of the keys changes before.",
-		Args:       []Arg{multi(keyArg())}, Run: doWatch,
+		Keys: manyKeys(keyLook), Since: "2.2.0", Complexity: "O(N), where N is the number of keys",
+		Summary: "Makes EXEC answer null and do nothing if one of the keys changes before.",
+		Args:    []Arg{multi(keyArg())}, Run: doWatch,
 	},
 	{
-		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy,
-		Group: "transactions",
-		ACL:   []string{"@transaction"}, Since: "2.2.0", Complexity: "O(1)",
+		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy, Since: "2.2.0",
 		Summary: "Forgets the watched keys, like EXEC and DISCARD.", Run: doUnwatch,
 	},
 	{
 		Name: "cmulti", Arity: -1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate,
-		Group: "transactions",
-		ACL:   []string{"@transaction"}, Since: "0.2.0", Complexity: "O(1)",
+		Since: "0.2.0",
 		Summary: "Starts a transaction as MULTI does, for commands on keys. EXEC stops at the first error, " +
 			"and at an INCREX that a bound kept from adding anything, unless CONTINUE is given; what ran " +
 			"before it stays.",
-		Args:    []Arg{opt(word("CONTINUE"))},
-		Control: doCMulti,
+		Args: []Arg{opt(word("CONTINUE"))}, Control: doCMulti,
 	},
-}
+})
