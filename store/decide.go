@@ -402,7 +402,13 @@ func (x *turn) cmIncrBy(op *Op) error {
 		}
 	}
 	for i := range refs {
-		if err := x.checkIncr(&refs[i], op.Deltas[i], op.ownBounds(i)); err != nil {
+		next, _ := x.sumFor(&refs[i], op.Deltas[i])
+		if err := x.checkBounds(&refs[i], next, op.ownBounds(i)); err != nil {
+			return err
+		}
+	}
+	for i := range refs { // last, as rights may begin here, which stay
+		if err := x.checkRights(&refs[i], op.Deltas[i]); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,8 @@ import (
 // askAgain is after how many milliseconds a region asks again for the rights of a counter.
 const askAgain = 100
 
-// maxAsked bounds the counters of which memory knows when their rights were asked for.
+// maxAsked bounds the counters of which memory knows when their rights were asked for. Of two with one hash,
+// one waits for the other.
 const maxAsked = 4096
 
 // RightsError says that other regions have the rights that an operation needs. It is ErrNoRights.
@@ -150,14 +151,14 @@ func (x *turn) logRights(r *ref, ch part.RightsChange) error {
 
 // askRights asks the other regions for rights, unless it has just done so.
 func (x *turn) askRights(r *ref, s part.Side, n int64) {
-	p, key := r.p, string(r.key)
-	if at, ok := p.asked[key]; ok && x.wall-at < askAgain && x.wall >= at {
+	p := r.p
+	if at, ok := p.asked[r.keyHash]; ok && x.wall-at < askAgain && x.wall >= at {
 		return
 	}
 	if p.asked == nil || len(p.asked) >= maxAsked {
-		p.asked = make(map[string]int64)
+		p.asked = make(map[uint64]int64)
 	}
-	p.asked[key] = x.wall
+	p.asked[r.keyHash] = x.wall
 	var ch part.RightsChange
 	ch.Asks[s] = max(1, n)
 	_ = x.logRights(r, ch) // without room in the log the next one asks

@@ -79,6 +79,21 @@ func TestRightsOfOwed(t *testing.T) {
 	}
 }
 
+// TestRefusedTransfer: an operation on several counters for which one of them has no room leaves no rights of
+// the others.
+func TestRefusedTransfer(t *testing.T) {
+	t.Parallel()
+	w := newEscrowWorld(t, 1, 1, 1)
+	for _, r := range w.r {
+		before := r.seq(0)
+		err := do(r.s, Op{Kind: CMIncrBy, ID: []byte("id"), Keys: [][]byte{[]byte("b:0"), []byte("b:1")},
+			Deltas: []int64{1, w.max + 1}}).Err
+		if !errors.Is(err, ErrBound) || r.seq(0) != before {
+			t.Errorf("region %d: %v, %d entries", r.n, err, r.seq(0)-before)
+		}
+	}
+}
+
 // TestHiddenRights: a counter with bounds is not set under an object that hides it.
 func TestHiddenRights(t *testing.T) {
 	t.Parallel()

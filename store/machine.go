@@ -99,7 +99,7 @@ type views struct {
 	regions  *regions         // nil: it is no member of regions
 	end      logEnd           // of its last section, if a member logged it since the store was opened
 	ended    ended            // keys of which something can be dropped (regiondrop.go)
-	asked    map[string]int64 // when rights of a key were asked for, wall ms (escrow.go)
+	asked    map[uint64]int64 // when rights of a key were asked for, wall ms, by its hash (escrow.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }
