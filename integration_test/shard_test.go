@@ -120,6 +120,7 @@ func shardLeader(t testing.TB, args ...string) *server {
 
 func savedLeader(leader *server) *server {
 	c := leader.dial()
+	c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "2m") // as it is: waits until the shard has its tables
 	c.want("+OK", "SAVE")
 	c.want("+OK", "QUIT")
 	c.wantClosed() // no other client than the test's is connected
