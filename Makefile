@@ -69,5 +69,4 @@ lint:
 
 # The reference pages, from the command table and the settings.
 docs:
-	go run ./cmd/fbfkv docs commands > docs/COMMANDS.md
-	go run ./cmd/fbfkv docs settings > docs/SETTINGS.md
+	go test ./integration_test -run TestReferenceIsFresh -reference.update

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/reference"
 	"github.com/fbfkv/fbfkv/server"
 )
 
@@ -80,7 +79,6 @@ func newRootCommand() *cobra.Command {
 		return serve(config, file, cmd.ErrOrStderr())
 	}
 	addOffline(root)
-	root.AddCommand(reference.New())
 	return root
 }
 

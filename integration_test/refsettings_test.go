@@ -1,10 +1,10 @@
-package reference
+package integration
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/fbfkv/fbfkv/server"
+	daemon "github.com/fbfkv/fbfkv/server"
 )
 
 const settingsIntro = `# Settings
@@ -33,13 +33,13 @@ It refuses a directive whose effect you would miss:
 | --- | --- | --- |
 `
 
-// Settings renders docs/SETTINGS.md.
-func Settings() string {
+// settingsPage renders docs/SETTINGS.md.
+func settingsPage() string {
 	var b strings.Builder
-	b.WriteString(notice + settingsIntro)
+	b.WriteString(pageNotice + settingsIntro)
 	group := ""
-	for i := range server.Settings {
-		s := &server.Settings[i]
+	for i := range daemon.Settings {
+		s := &daemon.Settings[i]
 		if s.Group != group {
 			group = s.Group
 			fmt.Fprintf(&b, "\n## %s\n", group)
@@ -58,7 +58,7 @@ func Settings() string {
 func writeDirectives(b *strings.Builder) {
 	b.WriteString(directivesIntro)
 	refused, reason, between := refusedIntro, "", ""
-	for _, d := range server.Directives {
+	for _, d := range daemon.Directives {
 		if d.Refused {
 			unless := ""
 			if d.Unless != nil {
@@ -79,7 +79,7 @@ func writeDirectives(b *strings.Builder) {
 }
 
 // defaultOf shows a setting's default.
-func defaultOf(s *server.Setting) string {
+func defaultOf(s *daemon.Setting) string {
 	if s.Default == "" || s.Default == `""` {
 		return "empty"
 	}
@@ -87,7 +87,7 @@ func defaultOf(s *server.Setting) string {
 }
 
 // liveness says when a setting can be changed.
-func liveness(s *server.Setting) string {
+func liveness(s *daemon.Setting) string {
 	switch {
 	case s.Fixed:
 		return ", always, for clients that ask and for files made for Redis"

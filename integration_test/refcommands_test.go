@@ -1,4 +1,4 @@
-package reference
+package integration
 
 import (
 	"fmt"
@@ -7,6 +7,12 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands"
 )
+
+// The reference pages of docs are rendered from the tables that the server itself works with:
+// COMMANDS.md from the command table, SETTINGS.md from the settings.
+
+// pageNotice begins every page.
+const pageNotice = "<!-- Made by `make docs` from the declarations in the code. Do not edit. -->\n\n"
 
 const commandsIntro = `# Commands
 
@@ -30,8 +36,8 @@ var groups = []struct{ name, title string }{
 	{"server", "Server"},
 }
 
-// Commands renders docs/COMMANDS.md.
-func Commands() string {
+// commandsPage renders docs/COMMANDS.md.
+func commandsPage() string {
 	byGroup := map[string][]*commands.Command{}
 	var refused []*commands.Command
 	order := make([]string, len(groups))
@@ -50,7 +56,7 @@ func Commands() string {
 		byGroup[c.Group] = append(byGroup[c.Group], c)
 	}
 	var b strings.Builder
-	b.WriteString(notice + commandsIntro)
+	b.WriteString(pageNotice + commandsIntro)
 	for _, group := range order {
 		if len(byGroup[group]) > 0 {
 			fmt.Fprintf(&b, "\n## %s\n", titles[group])
