@@ -102,7 +102,7 @@ func (e *entry) followFlush(f *Followed) bool {
 	return true
 }
 
-// followMerge is about all that a merge did. The operations in it are in entries behind it (followregion.go).
+// followMerge is about all that a merge did. The operations in it are in entries behind it (followshard.go).
 func (e *entry) followMerge(f *Followed) bool {
 	f.Kind, f.Delta, f.Value = FollowedMerged, e.r.change, e.value
 	if e.r.merged == mergeEnds {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // Followers in a cluster. All replicas of a shard have the same sections with the same sequences. So a cursor
@@ -151,4 +154,205 @@ func (a *arrivals) section(p uint16, _ uint64, content []byte) error {
 		}
 	}
 	return rd.err()
+}
+
+const followVersion = 2
+
+// A cursor says of a partition that it has left a log, or begins as its FollowStart says, or is in one of the
+// logs that the cursor names, the first of which is cursorLogs.
+const (
+	cursorLeft = uint64(FollowCursor)
+	cursorLogs = uint64(FollowSnapshot) + 1
+)
+
+// cursor encodes how far was read, in URL-safe Base64 of: version; what the log is of, which is a cluster or
+// a directory, and how many logs there are, with their names; number of partitions, and for each what is
+// said of it, its last sequence and the fingerprint of its section, as far as there are any; within a
+// snapshot its partition, the key of the counter told last and how many of the partition were told. All are
+// varints. Then comes a checksum of all that, 4 bytes.
+func (r *following) cursor() string {
+	names := make(map[uint64]uint64, 1)
+	var logs, partitions []byte
+	for i := range r.at {
+		at := &r.at[i]
+		if at.begins != FollowCursor {
+			partitions = binary.AppendUvarint(partitions, uint64(at.begins))
+			continue
+		}
+		if at.log == 0 {
+			partitions = appendUvarints(partitions, cursorLeft, at.seq)
+			continue
+		}
+		name, known := names[at.log]
+		if !known {
+			name = cursorLogs + uint64(len(names))
+			names[at.log] = name
+			logs = binary.AppendUvarint(logs, at.log)
+		}
+		partitions = appendUvarints(partitions, name, at.seq, uint64(at.print))
+	}
+	b := appendUvarints([]byte{followVersion}, r.shard.Cluster, uint64(len(names)))
+	b = append(appendUvarints(append(b, logs...), uint64(len(r.at))), partitions...)
+	if c := r.place; c != nil {
+		b = coding.AppendBytes(binary.AppendUvarint(b, uint64(c.partition)), c.key)
+		b = binary.AppendUvarint(b, c.told)
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(xxhash.Sum64(b)))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parse is the inverse of cursor.
+func (r *following) parse(cursor string) error {
+	const number = binary.MaxVarintLen64
+	if len(cursor) > base64.RawURLEncoding.EncodedLen(1+(6+4*len(r.at))*number+MaxKey+4) {
+		return ErrCursor
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) < 1+4 {
+		return ErrCursor
+	}
+	sum, b := binary.LittleEndian.Uint32(b[len(b)-4:]), b[:len(b)-4]
+	if sum != uint32(xxhash.Sum64(b)) || b[0] != followVersion {
+		return ErrCursor
+	}
+	rd := reader{coding.Reader{Rest: b[1:]}}
+	if rd.Uvarint() != r.shard.Cluster {
+		return ErrOtherLog
+	}
+	logs := make([]uint64, rd.UpTo(uint64(len(r.at))))
+	for i := range logs {
+		logs[i] = rd.Uvarint()
+	}
+	if rd.Uvarint() != uint64(len(r.at)) {
+		return ErrOtherLog
+	}
+	for i := range r.at {
+		at := &r.at[i]
+		switch tag := rd.UpTo(cursorLogs + uint64(len(logs)) - 1); {
+		case tag == cursorLeft:
+			at.seq = rd.Uvarint()
+		case tag < cursorLogs:
+			at.begins = FollowStart(tag)
+		default:
+			at.log, at.seq, at.print = logs[tag-cursorLogs], rd.Uvarint(), rd.Uint32()
+		}
+	}
+	if len(rd.Rest) > 0 {
+		c := &followedPlace{int(rd.UpTo(uint64(len(r.at) - 1))), rd.Bytes(), rd.Uvarint()}
+		if r.place = c; len(c.key) == 0 {
+			c.key = nil
+		} else if checkKey(c.key) != nil || int(Slot(c.key)>>r.s.shift) != c.partition {
+			return ErrCursor
+		}
+		if r.at[c.partition].begins != FollowCursor {
+			return ErrCursor
+		}
+	}
+	if rd.End(); rd.err() != nil {
+		return ErrCursor
+	}
+	return nil
+}
+
+// A region logs in one section all that it has taken from another one (take.go): for each counter a merge,
+// which tells by how much that has changed, then the operations of that region as they are
+// heard, then the cursor, which names the region. A follower is told
+//
+//	merged     what the merge did, but for the operations heard behind it: it names none
+//	add        each of these operations, with opid, delta and region; a drain's delta is negative
+//	takeback   what this region took back for one of them, with the negative delta
+//
+// so that the deltas add up to the counter, at each entry. Of operations that are heard without such a merge
+// nothing is told: the counter had them before, or a deletion has removed them.
+
+// takenSection is what is known of the section at hand.
+type takenSection struct {
+	looked bool // The rest is known.
+	// The section was taken from this region.
+	of   part.Region
+	name string
+	// The sums of operations whose merge was not told yet.
+	named map[namedOps]int64
+	// The keys whose operations are named, as they were told.
+	values map[string]int64
+
+	regional regional // of the entry at hand
+}
+
+// namedOps are the operations of a key that a region has applied.
+type namedOps struct {
+	key string
+	by  part.Region
+}
+
+// look reads the rest of the section: which region it is of, and what its operations add.
+func (r *following) look() {
+	t := &r.taken
+	t.looked, t.name = true, ""
+	t.named, t.values = make(map[namedOps]int64), make(map[string]int64)
+	rd, known := r.reader, false
+	rd.r = new(regional)
+	for e := (entry{}); rd.next(&e); {
+		switch e.kind {
+		case entryHeard, entryTakeBack:
+			by := e.r.heard.Origin
+			if t.named[namedOps{string(e.key), by}] += e.winner().Made; !known {
+				t.of, known = by, true
+			}
+		case entryCursor:
+			t.of, known = e.r.cursor.Region, true
+		}
+	}
+	if known {
+		t.name = r.regions.name(t.of)
+	}
+}
+
+// byRegion tells of the entry at hand, which only members of regions log, with what the section says of it.
+// It reports whether it has a change.
+func (r *following) byRegion(tells bool) bool {
+	e, f, t := &r.entry, &r.change, &r.taken
+	switch e.kind {
+	case entryHeard:
+		return r.names()
+	case entryMerge:
+		if !t.looked {
+			r.look()
+		}
+		f.Region = t.name
+		ops := namedOps{string(e.key), t.of}
+		named, are := t.named[ops]
+		if !are || e.r.merged != 0 || !e.shows() {
+			return tells
+		}
+		delete(t.named, ops)
+		f.Delta, f.Value = f.Delta-named, f.Value-named
+		t.values[ops.key] = f.Value
+		return f.Delta != 0
+	}
+	back := *f
+	if e.kind == entryTakeBack && r.names() { // the operation that counts
+		r.pass()
+		back.Value, back.Index = f.Value+back.Delta, 1
+		if t.values[string(e.key)] = back.Value; e.ends() { // later operations are of a counter that is gone
+			delete(t.values, string(e.key))
+		}
+	}
+	*f = back
+	f.Region = r.regions.name(r.regions.Self)
+	return tells
+}
+
+// names makes the operation that the entry at hand has heard the change, if the merge of its key was told
+// without it.
+func (r *following) names() bool {
+	e, f, t := &r.entry, &r.change, &r.taken
+	value, is := t.values[string(e.key)]
+	if !t.looked || !is || e.r.heard.Origin != t.of {
+		return false
+	}
+	f.Kind, f.ID, f.Delta, f.Region = FollowedAdd, e.id, e.winner().Made, t.name
+	f.Value = value + f.Delta
+	t.values[string(e.key)] = f.Value
+	return true
 }

@@ -17,11 +17,10 @@ import (
 
 // runnerFiles are the half of the package that has locks, disks, goroutines and clocks. All other
 // files are the machine: what one partition remembers, how that is decided and redone.
-const runnerFiles = `backup changes check check_pages check_views checkpoint clock doc execute export fetch followchanges
-	followcursor followregion followshard followsnapshot maintain move movein moveload partition proof
-	pull pullwait pullwire rebuild recover regiondigest regiondrop regionflush regionshare regionstate
-	regionstore replica route savepages saving scan snapshot stats store tables tablesearch take tell top
-	walk warm writeback`
+const runnerFiles = `backup changes check check_views checkpoint clock doc execute export fetch
+	followchanges followshard followsnapshot maintain move movein moveload partition proof pull pullwire
+	rebuild recover regiondigest regiondrop regionflush regionshare regionstate regionstore replica route
+	saving scan snapshot stats store tables tablesearch take tell top walk warm writeback`
 
 // fromRunner is what the machine uses of the runner all the same: a row of the table of entries says
 // how another region's entry of its kind is taken.

@@ -16,7 +16,7 @@ import (
 // Sketches keep their state in pages (package sketch), which a checkpoint writes one by one:
 //
 //	pages.go      what is common to all sketches; loading their pages
-//	savepages.go  what a checkpoint does: writes dirty pages, deletes those of objects
+//	saving.go     what a checkpoint does: writes dirty pages, deletes those of objects
 //	              that are gone
 //	fragments.go  how a change of more than 256 KiB is logged
 //	countmin.go, bloom.go  the operations on the two types of sketches

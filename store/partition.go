@@ -100,7 +100,7 @@ type commitMark struct {
 	mu      sync.Mutex
 	cond    sync.Cond
 	waiting int
-	// watchers are told that the mark has moved or failed (pullwait.go); how often each watches.
+	// watchers are told that the mark has moved or failed (pull.go); how often each watches.
 	watchers map[chan struct{}]int
 	failed   error    // set once, by freeze
 	ending   error    // the answer for uncommitted entries: they are being taken back, or nobody knows
