@@ -126,6 +126,9 @@ func (n *Net) isOfMajority() bool {
 	return is
 }
 
+// noteMajority lets hasFollowed report later that this node is one of a majority that works, if it is now.
+func (n *Net) noteMajority() { _ = n.isOfMajority() }
+
 // heard takes in why another node, from, refuses this one, which may be more than that the two do not talk.
 func (n *Net) heard(code answer, from string) {
 	switch {
@@ -267,7 +270,7 @@ func (n *Node) keepTelling() {
 		case <-n.stop:
 			return
 		case <-tick.C:
-			n.o.Net.isOfMajority() // so that it is known later (hasFollowed)
+			n.o.Net.noteMajority()
 			if n.Leads() && !n.st.DiskFull() {
 				n.noteProgress()
 				n.tellPasts(&last)

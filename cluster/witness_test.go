@@ -502,6 +502,18 @@ func TestCaughtUpAlone(t *testing.T) {
 	})
 }
 
+// TestFollowingIsRemembered: nodes that work together from the start, so that none asks about another,
+// remember that they did when the others are gone.
+func TestFollowingIsRemembered(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 3)
+		for _, m := range s.members {
+			await(t, "it works in a majority, and says so later",
+				func() bool { return m.running().o.Net.tookPart.Load() })
+		}
+	})
+}
+
 // TestOneEntryIsNotAll: a node has what another one charges it to have lost, and is believed only once it has
 // followed a leader since it was started: it may have acknowledged more than the other one knows.
 func TestOneEntryIsNotAll(t *testing.T) {
