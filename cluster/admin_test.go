@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // admin is the Admin of a node that runs, which begins a meta group.
@@ -66,7 +68,7 @@ func TestVoteComesLast(t *testing.T) {
 			}
 		}
 		m.heal()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testwait.Limit); ; time.Sleep(10 * time.Millisecond) {
 			p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
 			if err != nil || time.Now().After(end) {
 				t.Fatalf("%v %+v", err, p)

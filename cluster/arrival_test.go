@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -163,7 +164,7 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 		}()
 		select {
 		case <-asked:
-		case <-time.After(time.Minute):
+		case <-time.After(testwait.Limit):
 			t.Error("a request waits for what is never applied, and the process for the request")
 		}
 		lacks.stop()

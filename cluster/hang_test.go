@@ -179,7 +179,7 @@ func TestHungDiskEndsTheProcess(t *testing.T) {
 		looks(n, 5*time.Second)
 		select {
 		case <-leader.fatal:
-		case <-time.After(5 * time.Second):
+		case <-time.After(5 * time.Second): // virtual
 			t.Fatal("it goes on")
 		}
 		if conn, err := n.o.Net.o.Dial(t.Context(), n.o.Net.Addr().String()); err == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/fbfkv/fbfkv/cluster/raftgroup"
 	"github.com/fbfkv/fbfkv/internal/longlock"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
@@ -322,7 +323,7 @@ func (m *replica) running() *Node {
 // leader waits until a node decides, and returns it.
 func (s *shard) leader() *replica {
 	s.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, m := range s.members {
 			if n := m.running(); n != nil && !m.cut.Load() && n.Leads() {
 				return m

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // upgrade starts the node with another program, and waits until the others know which level it reads.
@@ -54,7 +56,7 @@ func TestLevelRises(t *testing.T) {
 		old.newest.Store(nil)
 		old.listen()
 		defer func() { must(t, old.net.Close()) }()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testwait.Limit)
 		defer cancel()
 		const advice = "start this node with a newer program"
 		if _, err := old.net.Dial(ctx, other.id, present.Member(other.id).ClusterAddress(),
@@ -123,7 +125,7 @@ func TestLevelIsRead(t *testing.T) {
 				!strings.Contains(err.Error(), "level 2; this one reads up to 1") {
 				t.Errorf("it ends with %v", err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(testwait.Limit):
 			t.Error("it goes on")
 		}
 		if c := old.meta.Configuration(); c.Format == 2 {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -126,7 +127,7 @@ func retried(err error) bool {
 func (l *load) more(n int64) {
 	l.s.t.Helper()
 	want := l.sent.Load() + n
-	for end := time.Now().Add(2 * time.Minute); l.sent.Load() < want; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); l.sent.Load() < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.s.t.Fatal("nothing is answered any more")
 		}
@@ -191,7 +192,7 @@ func (l *load) finish() {
 func (l *load) awaitApplied(n, leader *Node) {
 	l.s.t.Helper()
 	want := leader.Status().Committed // its own applied index may lag behind its answers
-	for end := time.Now().Add(2 * time.Minute); n.Status().Applied < want; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); n.Status().Applied < want; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.s.t.Fatalf("a node has applied %d of %d", n.Status().Applied, want)
 		}

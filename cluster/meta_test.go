@@ -173,7 +173,7 @@ func (n *metaNode) lose(r *rand.Rand) {
 func (g *metaGroup) configure(n *metaNode, fn func(*Configuration) error) {
 	g.t.Helper()
 	await(g.t, "a change", func() bool {
-		ctx, cancel := context.WithTimeout(g.t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(g.t.Context(), 5*time.Second) // else again
 		defer cancel()
 		return n.meta.Configure(ctx, fn) == nil
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/cluster/raftgroup"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // metaFollower is Raft as the meta group has it, on a node that follows. The test is its leaders.
@@ -45,7 +46,7 @@ func (f *metaFollower) start() {
 	address, transport := raft.NewInmemTransport("follower")
 	f.raft, err = raft.NewRaft(c, metaMachine{m}, log, stable.ForRaft(fail), stable, transport)
 	must(f.t, err)
-	_, f.leader = raft.NewInmemTransportWithTimeout("leader", time.Minute)
+	_, f.leader = raft.NewInmemTransportWithTimeout("leader", testwait.Limit)
 	f.leader.Connect(address, transport)
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/cluster/wire"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
@@ -50,7 +51,7 @@ func (l *logged) count(part string) (n int) {
 // until waits for a line.
 func (l *logged) until(t testing.TB, part string) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); l.count(part) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); l.count(part) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the log never says %q:\n%s", part, l.text.String())
 		}
@@ -104,7 +105,7 @@ func TestRemovedNodeHearsSo(t *testing.T) {
 
 // speak dials and expects the greeting of listen's handler.
 func speak(from, to *Net, node string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testwait.Limit)
 	defer cancel()
 	c, err := from.Dial(ctx, node, to.Addr().String(), KindAsk)
 	if err != nil {
@@ -314,7 +315,7 @@ func TestReflection(t *testing.T) {
 			io.Copy(c, c)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testwait.Limit)
 	defer cancel()
 	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAsk); err == nil ||
 		!strings.Contains(err.Error(), "another cluster-secret") {
@@ -355,7 +356,7 @@ func TestRelay(t *testing.T) {
 		go io.Copy(a, b)
 		io.Copy(b, a)
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testwait.Limit)
 	defer cancel()
 	if _, err := from.Dial(ctx, "", l.Addr().String(), KindAsk); err == nil {
 		t.Error("a relay is let in")
@@ -455,7 +456,7 @@ func TestHandshakeHasDeadline(t *testing.T) {
 // mustEnd waits until the other side has closed a connection, without another byte.
 func mustEnd(t *testing.T, c net.Conn) {
 	t.Helper()
-	c.SetReadDeadline(time.Now().Add(time.Minute))
+	c.SetReadDeadline(time.Now().Add(testwait.Limit))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("the connection is not closed: %v", err)
 	}
@@ -494,7 +495,7 @@ func TestConnsPerPeerAreBounded(t *testing.T) {
 		}
 	}
 	open[1].Close()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); ; time.Sleep(time.Millisecond) {
 		to.mu.Lock()
 		n := len(to.open)
 		to.mu.Unlock()

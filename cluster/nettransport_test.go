@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/cluster/raftgroup"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // testSecret is the secret of the clusters of tests.
@@ -103,7 +104,7 @@ func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 // leader waits until one of the nodes leads and has committed an entry of its term.
 func leader(t testing.TB, nodes map[string]*testNode, among ...string) (string, *testNode) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, name := range among {
 			if n := nodes[name]; n.raft.State() == raft.Leader && n.raft.Barrier(time.Second).Error() == nil {
 				return name, n

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -25,7 +26,7 @@ func (m *replica) add(key, id string) *store.Op {
 // mustAdd sends one operation to whoever leads, until it is answered.
 func (s *shard) mustAdd(key, id string) *store.Op {
 	s.t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if op := s.leader().add(key, id); op.Err == nil {
 			return op
 		}
@@ -44,7 +45,7 @@ func (s *shard) strand(key, id string) (old *replica, record []byte, ended chan 
 	old.isolate()
 	ended = make(chan error, 1)
 	go func() { ended <- old.add(key, id).Err }()
-	for end := time.Now().Add(2 * time.Minute); record == nil; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); record == nil; time.Sleep(time.Millisecond) {
 		l.mu.Lock()
 		for _, p := range slices.Concat(l.flying, l.queue) {
 			record = p.record
@@ -150,7 +151,7 @@ func TestLeadsAgain(t *testing.T) {
 			t.Fatalf("the operation ends with %v", err)
 		}
 		s.awaitApplied()
-		for end := time.Now().Add(2 * time.Minute); s.leader() != old; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testwait.Limit); s.leader() != old; time.Sleep(10 * time.Millisecond) {
 			if err := s.leader().running().HandOver(t.Context(), old.id); err != nil {
 				t.Log(err)
 			}
@@ -200,7 +201,7 @@ func TestFullDiskDoesNotLead(t *testing.T) {
 		s.mustAdd("k", "before")
 		full := s.leader()
 		full.full.Fill(0)
-		for end := time.Now().Add(2 * time.Minute); s.leader() == full; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(testwait.Limit); s.leader() == full; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("it leads on")
 			}

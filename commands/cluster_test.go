@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -332,14 +333,14 @@ func TestHeld(t *testing.T) {
 		select {
 		case a := <-answers:
 			return a
-		case <-time.After(time.Minute):
+		case <-time.After(testwait.Limit):
 			t.Fatal("no answer")
 		}
 		return ""
 	}
 	held := func() {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); srv.Blocked() == 0; {
+		for end := time.Now().Add(testwait.Limit); srv.Blocked() == 0; {
 			if time.Now().After(end) {
 				t.Fatal("nobody waits")
 			}

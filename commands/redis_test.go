@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -109,7 +110,7 @@ func ask(t *testing.T, conn net.Conn, line string) string {
 	for _, w := range words {
 		fmt.Fprintf(conn, "$%d\r\n%s\r\n", len(w), w)
 	}
-	conn.SetReadDeadline(time.Now().Add(time.Minute))
+	conn.SetReadDeadline(time.Now().Add(testwait.Limit))
 	reply, chunk := "", make([]byte, 64<<10)
 	for !complete(reply) {
 		n, err := conn.Read(chunk)

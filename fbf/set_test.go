@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 	"weak"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // testSet is a set with a clock of its own, beside an exact list of its questions.
@@ -232,7 +234,7 @@ func TestSetIsCollected(t *testing.T) {
 		t.Fatalf("%d bytes are not mapped", filter.Bytes())
 	}
 	s = nil
-	for deadline := time.Now().Add(time.Minute); set.Value() != nil || !raceEnabled &&
+	for deadline := time.Now().Add(testwait.Limit); set.Value() != nil || !raceEnabled &&
 		filter.Bytes() != 0; runtime.GC() {
 		if time.Now().After(deadline) {
 			t.Fatalf("the set is still there: %v; %d bytes", set.Value() != nil, filter.Bytes())

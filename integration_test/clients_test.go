@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // clientPrograms are the programs in clients, one for each client library that
@@ -147,12 +149,12 @@ func (p *clientProgram) hangs() bool {
 	select {
 	case <-p.done:
 		return false
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 	}
 	p.cmd.Process.Signal(syscall.SIGABRT)
 	select {
 	case <-p.done:
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 		p.cmd.Process.Kill()
 		<-p.done
 	}

@@ -114,7 +114,7 @@ func leaderOf(t testing.TB, all ...*server) (leader *server) {
 	t.Helper()
 	eventually(t, patience, "a leader", func() bool {
 		for _, s := range all {
-			c, err := net.DialTimeout("tcp", s.address(), time.Second)
+			c, err := net.DialTimeout("tcp", s.address(), time.Second) // or later
 			if err != nil {
 				continue
 			}

@@ -373,7 +373,7 @@ func (l *clientLoad) follow(t *testing.T, all []*server) {
 			key, opid := fmt.Sprint("plain:", n/5%4), "op-"+strconv.Itoa(n)
 			for answered := false; !answered; {
 				if conn == nil {
-					c, err := net.DialTimeout("tcp", nodes[at%len(nodes)], time.Second)
+					c, err := net.DialTimeout("tcp", nodes[at%len(nodes)], time.Second) // or the next one
 					if err != nil {
 						at++
 						time.Sleep(10 * time.Millisecond)
@@ -381,7 +381,7 @@ func (l *clientLoad) follow(t *testing.T, all []*server) {
 					}
 					conn = &scriptConn{Conn: c, r: bufio.NewReader(c)}
 				}
-				conn.SetDeadline(time.Now().Add(2 * time.Second))
+				conn.SetDeadline(time.Now().Add(2 * time.Second)) // else it is sent again
 				fmt.Fprint(conn, frame("CINCRBY", key, opid, "1"))
 				r, err := readTree(conn.r)
 				words := strings.Fields(r.text)

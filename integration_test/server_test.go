@@ -17,11 +17,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
-// Waiting for something that must come is bounded by patience: long enough for a machine with a
-// load of 30 and for the race detector, so that only a hang exceeds it.
-const patience = 3 * time.Minute
+// patience bounds how long tests wait for something that must come.
+const patience = testwait.Limit
 
 // server is the program on a data directory of its own. It may be stopped,
 // killed and started again, on another port each time; clients made by its

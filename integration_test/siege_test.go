@@ -359,7 +359,7 @@ func TestSiegeGarbage(t *testing.T) {
 	g := newSiege(t)
 	g.begin()
 	seed := uint32(1)
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Second); time.Now().Before(end); { // how long it lasts
 		for _, c := range g.attackers(20, func(i int) string {
 			if i%2 == 0 {
 				return "POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n"

@@ -67,7 +67,9 @@ func checkStyle(t *testing.T, path string) {
 			}
 		}
 	}
-	if !strings.HasSuffix(path, "_test.go") {
+	if strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "../tools/") {
+		checkWaits(t, path, string(source))
+	} else {
 		checkLogKeys(t, files, f)
 	}
 	for _, d := range f.Decls {
@@ -89,6 +91,21 @@ func checkColumns(t *testing.T, path string, source []byte) {
 		n := utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
 		if n > maxColumns && !drawn {
 			t.Errorf("%s:%d has %d columns, more than %d", path, i+1, n, maxColumns)
+		}
+	}
+}
+
+// fixedWait matches a wait of seconds or more.
+var fixedWait = regexp.MustCompile(`(\.After\(|WithTimeout\(.*, |DialTimeout\(.*, |(end|deadline|soon) := time\.Now\(\)\.Add\(|` +
+	`Deadline\(time\.Now\(\)\.Add\(|took >=? )(\d+ ?\* ?)?time\.(Second|Minute)`)
+
+// checkWaits checks that a test which is the last word on something waits for testwait.Limit, so that no busy
+// machine fails it. A line that waits less says why: time is virtual, or it tries again.
+func checkWaits(t *testing.T, path, source string) {
+	for i, line := range strings.Split(source, "\n") {
+		if fixedWait.MatchString(line) && !strings.Contains(line, "// ") {
+			t.Errorf("%s:%d waits for a time of its own, and not for testwait.Limit: %s", path, i+1,
+				strings.TrimSpace(line))
 		}
 	}
 }

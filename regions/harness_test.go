@@ -17,6 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -29,16 +30,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for a condition that other goroutines bring about. Its limit only ends a test
-// that hangs.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
+// eventually waits for a condition that other goroutines bring about.
+var eventually = testwait.Until
 
 // region is a real store, with a server that answers REGION.PULL on a socket.
 type region struct {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/tidwall/redcon"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // pieces is a source that hands out its bytes at most size at a time.
@@ -270,7 +272,7 @@ func TestReaderDoesNotRescan(t *testing.T) {
 	if err != nil || len(frames) != 1 || len(frames[0]) != n {
 		t.Fatalf("%d frames, %v", len(frames), err)
 	}
-	if took := time.Since(begin); took > time.Minute {
+	if took := time.Since(begin); took > testwait.Limit {
 		t.Errorf("%d bytes one by one took %v", len(frame), took)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 func TestPipelineIsAnsweredInOrder(t *testing.T) {
@@ -173,7 +174,7 @@ func TestPanicInTheStoreIsFatal(t *testing.T) {
 		if !strings.Contains(err.Error(), "panic in the store") {
 			t.Errorf("fatal: %v", err)
 		}
-	case <-time.After(longEnough):
+	case <-time.After(testwait.Limit):
 		t.Error("the process goes on")
 	}
 }

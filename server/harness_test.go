@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -135,7 +136,7 @@ func (s *running) wait(t testing.TB) {
 		if !errors.Is(err, ErrStopped) {
 			t.Errorf("Serve: %v", err)
 		}
-	case <-time.After(longEnough):
+	case <-time.After(testwait.Limit):
 		t.Fatal("Serve does not return")
 	}
 }
@@ -219,7 +220,7 @@ func (s *running) dial(t testing.TB) *client {
 func (s *running) dialOver(t testing.TB, nc net.Conn) *client {
 	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	if s.secure != nil {
 		secure := tls.Client(nc, s.secure)
 		if err := secure.Handshake(); err != nil {
@@ -238,11 +239,11 @@ func (c *client) socket() net.Conn {
 	return c.Conn
 }
 
-// send sends bytes as they are. A client that was idle has longEnough again.
+// send sends bytes as they are. A client that was idle has testwait.Limit again.
 func (c *client) send(s string) {
 	c.t.Helper()
 	c.sent = time.Now()
-	c.SetDeadline(c.sent.Add(longEnough))
+	c.SetDeadline(c.sent.Add(testwait.Limit))
 	if _, err := io.WriteString(c, s); err != nil {
 		c.t.Fatalf("sending %.40q: %v", s, err)
 	}
@@ -327,20 +328,8 @@ func (c *client) expectLast(want string) {
 	}
 }
 
-// longEnough is how long a test waits for an event that must come. It only ends a test that hangs:
-// no machine is too slow for it.
-const longEnough = time.Minute
-
 // eventually waits for a condition that another goroutine brings about.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(longEnough); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if condition() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
-}
+var eventually = testwait.Until
 
 // waitUntilStuck waits until the server waits for a client that does not read its
 // replies. The system may still take a few more of them, now and then.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/server/peercert"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
@@ -228,7 +229,7 @@ func TestDialRegion(t *testing.T) {
 			return err
 		}
 		defer nc.Close()
-		nc.SetDeadline(time.Now().Add(longEnough))
+		nc.SetDeadline(time.Now().Add(testwait.Limit))
 		fmt.Fprint(nc, "PING\r\n")
 		b := make([]byte, 7)
 		if _, err = io.ReadFull(nc, b); err == nil && string(b) != "+PONG\r\n" {

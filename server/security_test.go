@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -357,7 +358,7 @@ func TestGuessersHoldUpNobody(t *testing.T) {
 				if err != nil {
 					return
 				}
-				c.SetDeadline(time.Now().Add(longEnough))
+				c.SetDeadline(time.Now().Add(testwait.Limit))
 				io.WriteString(c, frame("AUTH", "guess"))
 				answer := make([]byte, 256)
 				if n, _ := c.Read(answer); strings.HasPrefix(string(answer[:n]), "-WRONGPASS") {

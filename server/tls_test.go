@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 	"github.com/youmark/pkcs8"
 )
@@ -50,12 +51,12 @@ func startTLS(t testing.TB, settings ...string) *secured {
 // hello connects with a configuration and says how PING went.
 func (s *secured) hello(t testing.TB, c *tls.Config) string {
 	t.Helper()
-	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: longEnough}, "tcp", s.address, c)
+	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: testwait.Limit}, "tcp", s.address, c)
 	if err != nil {
 		return err.Error()
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	nc.Write([]byte("PING\r\n"))
 	line, err := bufio.NewReader(nc).ReadString('\n')
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *secured) dialTLS(t testing.TB, cert, key string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	return &client{t: t, Conn: nc, in: bufio.NewReader(nc)}
 }
 
@@ -217,7 +218,7 @@ func TestTLSStalledHandshakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { nc.Close() })
-		nc.SetDeadline(time.Now().Add(longEnough))
+		nc.SetDeadline(time.Now().Add(testwait.Limit))
 		nc.Write(send)
 		return nc
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // faultVariable tells a child process which fault to run, and where.
@@ -59,7 +61,7 @@ func faultInChild(t *testing.T, f fault, place faultPlace, fsync Fsync) {
 	var out bytes.Buffer
 	c.Stdout = &out
 	must(t, c.Start())
-	timer := time.AfterFunc(time.Minute, func() { c.Process.Kill() })
+	timer := time.AfterFunc(testwait.Limit, func() { c.Process.Kill() })
 	ended := c.Wait()
 	timer.Stop()
 	var exit *exec.ExitError

@@ -24,6 +24,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -435,7 +436,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 		if out.err == nil && fsync == Always {
 			out.err = r.verifyFault(left.power, 0)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 		out.err = errors.New("it hangs")
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
@@ -385,7 +386,7 @@ func TestCutNeedsNoFlushAll(t *testing.T) {
 	select {
 	case err := <-made:
 		must(t, err)
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 		t.Error("the cut waits for the commit of FLUSHALL")
 	}
 	if rows := onDiskOf(t, s); rows != "k" {

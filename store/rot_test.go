@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -214,7 +215,7 @@ func (r *crashRun) rot(d rot) (outcome string, err error) {
 			return "", fmt.Errorf("the process ends without naming the file: %w", f)
 		}
 		return "the process ends", nil
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 		return "", errors.New("it hangs")
 	}
 }

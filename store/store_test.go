@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // fakeClock is a Clock that tests move.
@@ -61,23 +63,15 @@ func testStore(t testing.TB, change func(*Options)) *Store {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(time.Minute): // a panic that is yet to be seen has left a lock behind
+		case <-time.After(testwait.Limit): // a panic that is yet to be seen has left a lock behind
 			t.Error("the store does not close")
 		}
 	})
 	return s
 }
 
-// eventually waits for a condition that another goroutine brings about. The limit only
-// ends a test that hangs: no machine is too slow for it.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
+// eventually waits for a condition that other goroutines bring about.
+var eventually = testwait.Until
 
 // do executes one operation.
 func do(s *Store, op Op) Op {

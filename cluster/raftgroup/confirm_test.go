@@ -150,7 +150,7 @@ func TestOneProofForAll(t *testing.T) {
 		if n := asked.Load(); n != 2 {
 			t.Errorf("asked %d times", n)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // virtual
 		defer cancel()
 		if err := c.Confirm(ctx, 7); err != context.DeadlineExceeded {
 			t.Errorf("without answers: %v", err)

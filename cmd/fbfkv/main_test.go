@@ -16,12 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/server"
 )
-
-// longEnough is how long a test waits for an event that must come. It only ends a test that
-// hangs: no machine is too slow for it.
-const longEnough = time.Minute
 
 // asServer makes the test's own binary behave as fbfkv.
 const asServer = "FBFKV_TEST_AS_SERVER"
@@ -79,7 +76,7 @@ func launch(t *testing.T, args ...string) *process {
 	}()
 	select {
 	case p.address = <-ready:
-	case <-time.After(longEnough):
+	case <-time.After(testwait.Limit):
 		t.Fatalf("not ready: %s", p.logged())
 	}
 	return p
@@ -98,7 +95,7 @@ func (p *process) exitCode(t *testing.T) int {
 	select {
 	case <-p.end:
 		return p.ProcessState.ExitCode()
-	case <-time.After(longEnough):
+	case <-time.After(testwait.Limit):
 		t.Fatalf("does not end: %s", p.logged())
 		return -1
 	}
@@ -112,7 +109,7 @@ func (p *process) ask(t *testing.T, line string) string {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	fmt.Fprintf(nc, "%s\r\n", line)
 	reply, err := bufio.NewReader(nc).ReadString('\n')
 	if err != nil && err != io.EOF {
@@ -163,7 +160,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	if err := nc.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +170,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Process.Signal(syscall.SIGTERM)
-	for end := time.Now().Add(longEnough); !strings.Contains(p.logged(), "signal=terminated"); {
+	for end := time.Now().Add(testwait.Limit); !strings.Contains(p.logged(), "signal=terminated"); {
 		if time.Now().After(end) {
 			t.Fatalf("no sign of stopping: %s", p.logged())
 		}
@@ -207,7 +204,7 @@ func TestConfigurationFileAndFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	fmt.Fprintf(nc, "CONFIG GET maxclients appendfsync save accept-forgotten-window bind\r\nQUIT\r\n")
 	reply, _ := io.ReadAll(nc)
 	var words []string

@@ -13,12 +13,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // await waits until a file holds a text, and returns all of it.
 func await(t *testing.T, path, text string) string {
 	t.Helper()
-	for deadline := time.Now().Add(longEnough); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testwait.Limit); ; time.Sleep(5 * time.Millisecond) {
 		b, _ := os.ReadFile(path)
 		if strings.Contains(string(b), text) {
 			return string(b)
@@ -76,7 +78,7 @@ func TestSystemd(t *testing.T) {
 	}
 	defer c.Close()
 	next := func() string {
-		c.SetReadDeadline(time.Now().Add(longEnough))
+		c.SetReadDeadline(time.Now().Add(testwait.Limit))
 		b := make([]byte, 1000)
 		n, err := c.Read(b)
 		if err != nil {

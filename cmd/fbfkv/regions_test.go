@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/resp"
 )
 
@@ -22,7 +23,7 @@ func (p *process) admin(t *testing.T, password string, words ...string) string {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(longEnough))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	var w resp.Writer
 	w.BulkStrings([]string{"AUTH", password})
 	w.BulkStrings(words)
@@ -76,7 +77,7 @@ func TestTwoRegions(t *testing.T) {
 	}
 	sees := func(p *process, want string) {
 		t.Helper()
-		for end := time.Now().Add(longEnough); p.admin(t, "admin", "CGET",
+		for end := time.Now().Add(testwait.Limit); p.admin(t, "admin", "CGET",
 			"k") != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("shows %s, not %s: %s\n%s", p.admin(t, "admin", "CGET", "k"), want,
@@ -85,7 +86,7 @@ func TestTwoRegions(t *testing.T) {
 		}
 	}
 	a.admin(t, "admin", "CINCRBY", "k", "op 1", "5")
-	for end := time.Now().Add(longEnough); ; time.Sleep(10 * time.Millisecond) { // until it has caught up
+	for end := time.Now().Add(testwait.Limit); ; time.Sleep(10 * time.Millisecond) { // until it has caught up
 		got := b.admin(t, "admin", "CINCRBY", "k", "op 2", "7")
 		if strings.HasPrefix(got, ":") {
 			break

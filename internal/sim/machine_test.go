@@ -31,7 +31,7 @@ func TestDeadProcessTellsNothing(t *testing.T) {
 		})
 		for _, power := range []bool{false, true} {
 			m.Start()
-			soon := time.Now().Add(time.Second)
+			soon := time.Now().Add(time.Second) // virtual
 			if _, err := w.Client().dialUntil(m.Address(clientPort), soon); err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/internal/raced"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
@@ -123,7 +124,7 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(time.Minute):
+	case <-time.After(testwait.Limit):
 		t.Error("they wait for the fsync")
 	}
 	closed.Store(false)

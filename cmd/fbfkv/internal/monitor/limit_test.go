@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/internal/testwait"
 )
 
 // dialFrom connects to an address from another one of this machine.
@@ -48,7 +50,7 @@ func limitedServer(t *testing.T, h http.HandlerFunc) (addr string, idle <-chan n
 
 // ask sends a request, and returns the first line of the answer.
 func ask(nc net.Conn) (string, error) {
-	nc.SetDeadline(time.Now().Add(time.Minute))
+	nc.SetDeadline(time.Now().Add(testwait.Limit))
 	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	return bufio.NewReader(nc).ReadString('\n')
 }
@@ -139,7 +141,7 @@ func TestRequestsUnderWayStay(t *testing.T) {
 		<-began
 	}
 	nc := dialFrom(t, 1, addr)
-	nc.SetReadDeadline(time.Now().Add(time.Minute))
+	nc.SetReadDeadline(time.Now().Add(testwait.Limit))
 	if _, err := nc.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Error("there is a place beyond the bound:", err)
 	}

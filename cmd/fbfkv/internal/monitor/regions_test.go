@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
@@ -40,7 +41,7 @@ func TestRegionFigures(t *testing.T) {
 	})
 	t.Cleanup(func() { node.Close() })
 	ready()
-	for end := time.Now().Add(time.Minute); !node.Status().Peers[0].Failing; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); !node.Status().Peers[0].Failing; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the other region never fails")
 		}
@@ -120,7 +121,7 @@ func pair(t *testing.T) (parts [2]*watched, do func(w *watched, args ...any) str
 	do = func(w *watched, args ...any) string {
 		t.Helper()
 		reply, err := w.client.Do(t.Context(), args...).Result()
-		for end := time.Now().Add(time.Minute); err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN ") &&
+		for end := time.Now().Add(testwait.Limit); err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN ") &&
 			time.Now().Before(end); time.Sleep(time.Millisecond) { // it has not caught up yet
 			reply, err = w.client.Do(t.Context(), args...).Result()
 		}
@@ -144,7 +145,7 @@ func pair(t *testing.T) (parts [2]*watched, do func(w *watched, args ...any) str
 // awaits waits until a figure is what it should be.
 func (w *watched) awaits(name string, is func(float64) bool) {
 	w.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(w.value(name)); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testwait.Limit); !is(w.value(name)); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			w.t.Fatalf("%s is %v; %s", name, w.value(name), w.client.Info(w.t.Context(), "regions").Val())
 		}

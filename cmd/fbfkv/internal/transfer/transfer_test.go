@@ -17,6 +17,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -186,7 +187,7 @@ func TestEndlessScan(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "does not come to an end") {
 				t.Errorf("%s: %v", name, err)
 			}
-		case <-time.After(2 * time.Minute):
+		case <-time.After(testwait.Limit):
 			t.Fatalf("%s: it goes on", name)
 		}
 	}
