@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/internal/testwait"
 	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -170,6 +173,44 @@ func TestAdoptionIsNotReceivedYet(t *testing.T) {
 		lacks.stop()
 		lacks.start()
 		e.knows(s, lacks)
+	})
+}
+
+// TestAdoptionIsAnEntryOfItsOwn: a node that lacks what is adopted has applied nothing of the entry, so
+// that it can start again.
+func TestAdoptionIsAnEntryOfItsOwn(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newShard(t, 1)
+		await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
+		n := s.members[0].running()
+		e := export(t, n)
+		e.give(s.members[0])
+		e.adopt(s, s.members[0])
+		var adoption, other []byte
+		var entry oplog.Entry
+		for i, last := n.log.EntryBounds(); i <= last; i++ {
+			must(t, n.log.Entry(i, &entry))
+			if c, err := decodeCommand(entry.Data); err == nil && store.Adopts(c.body) {
+				adoption = bytes.Clone(c.body)
+			} else if err == nil && c.kind == commandSections {
+				other = bytes.Clone(c.body)
+			}
+		}
+		l := newLog(new(oplog.Log), 1, time.Second)
+		l.last = func(uint16) uint64 { return 1 }
+		l.setReign(oplog.Reign{Term: 3, Index: 8})
+		for _, record := range [][]byte{other, other, adoption, adoption, other, other} {
+			_, _, err := l.Append(record)
+			must(t, err)
+		}
+		both := slices.Concat(other, other)
+		for i, want := range [][]byte{both, adoption, adoption, both} {
+			data, _ := l.next()
+			if c, err := decodeCommand(data); err != nil || !bytes.Equal(c.body, want) {
+				t.Errorf("entry %d is %x, %v; it should be %x", i, c.body, err, want)
+			}
+			l.committed(func(uint16, uint64) {})
+		}
 	})
 }
 

@@ -195,7 +195,9 @@ func (l *Log) givenUp() bool {
 
 // next takes the next entry from the queue, encoded; nil if there is none, or enough is in
 // flight. Fewer bytes than the entry in flight wait for that entry: an entry costs each node as
-// much as some hundred operations do.
+// much as some hundred operations do. An adoption is an entry of its own: a node that has not received
+// the partition must be able to start again with all that it has applied, and so has nothing of that
+// entry (Node.apply).
 func (l *Log) next() (data []byte, number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,7 +205,8 @@ func (l *Log) next() (data []byte, number uint64) {
 		return nil, 0
 	}
 	n, size := 1, len(l.queue[0].record)
-	for n < len(l.queue) && l.queue[n].reign == l.queue[0].reign && size+len(l.queue[n].record) <= maxEntry {
+	for n < len(l.queue) && l.queue[n].reign == l.queue[0].reign && size+len(l.queue[n].record) <= maxEntry &&
+		(n > 1 || !store.Adopts(l.queue[0].record)) && !store.Adopts(l.queue[n].record) {
 		size += len(l.queue[n].record)
 		n++
 	}
