@@ -52,8 +52,11 @@ func operate(t testing.TB, code int, want string, args ...string) string {
 		if got == code && strings.Contains(out, want) {
 			return out
 		}
-		// The status is of a moment, in which an election may be under way.
-		if args[0] != "status" && !slices.Contains(args, "--patience") || time.Now().After(end) {
+		// The status is of a moment, in which an election may be under way. And a node may be about to start
+		// again, with files that it has fetched.
+		moment := args[0] == "status" || slices.Contains(args, "--patience") ||
+			code == 0 && strings.Contains(out, "connection refused")
+		if !moment || time.Now().After(end) {
 			t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got,
 				code, want, out)
 		}

@@ -22,10 +22,11 @@ var program string
 // TestMain builds the program once for all tests.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Most tests wait more than they work, so more than one a core may run.
+	// Most tests wait about as long as they work, so more than one a core may run. With many more, nodes that
+	// get no processor would elect leaders all the time.
 	parallel := flag.Lookup("test.parallel")
 	if parallel.Value.String() == parallel.DefValue {
-		parallel.Value.Set(strconv.Itoa(3 * runtime.GOMAXPROCS(0)))
+		parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}
 	redis.SetLogger(quiet{}) // that a server is gone is nothing to report here
 	os.Exit(buildAndRun(m))

@@ -174,11 +174,14 @@ func TestKubernetesManifests(t *testing.T) {
 	status := func(any string) (string, int) {
 		return n.run("the-password", program, "cluster", "status", any+":6379")
 	}
-	out, code := status("fbfkv-b-1.fbfkv-nodes")
-	shards := strings.Split(out, "\nshard ")[1:]
-	if code != 0 || len(shards) != 3 {
-		t.Fatalf("status %d:\n%s", code, out)
-	}
+	var out string
+	var shards []string
+	eventually(t, patience, "three shards have leaders", func() bool {
+		var code int
+		out, code = status("fbfkv-b-1.fbfkv-nodes")
+		shards = strings.Split(out, "\nshard ")[1:]
+		return code == 0 && len(shards) == 3
+	})
 	for i, shard := range shards {
 		shard, _, _ = strings.Cut(shard, "leadership returns") // after an election, which nobody asked for
 		if set := fmt.Sprintf("fbfkv-%c-", 'a'+i); strings.Count(shard, set) != 3 {
@@ -201,6 +204,7 @@ func TestKubernetesManifests(t *testing.T) {
 		n.writeHosts()
 		n.start(name)
 		eventually(t, patience, name+" is back", func() bool {
+			var code int
 			out, code = status("fbfkv-c-2.fbfkv-nodes")
 			return code == 0
 		})
