@@ -11,7 +11,7 @@ import (
 )
 
 // TestBoundsInAllShards: in a cluster that is a region, bounds come in all shards, or in none: they do not if
-// one shard has counted under their prefix. A cluster that is none bounds what it has.
+// one shard has counted under their prefix. A cluster without regions may bound what it has counted.
 func TestBoundsInAllShards(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		_, nodes := newTableShards(t)

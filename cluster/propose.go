@@ -68,6 +68,7 @@ type proposal struct {
 	record []byte
 	marks  []mark
 	room   int64 // bytes of the op log that are reserved until it is stored
+	adopts bool  // a partition: of a record in the queue
 	// answered: Raft has said what became of the entry, or that it does not know. It can come into
 	// the log no more, unless it is there.
 	answered bool
@@ -120,7 +121,8 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	}
 	// It keeps what its batch has reserved, and gives that back when it is stored (R8).
 	size = int(oplog.Framed(int64(len(record))))
-	p := proposal{reign: l.reign, upTo: l.place + 1, record: slices.Clone(record), room: int64(size)}
+	p := proposal{reign: l.reign, upTo: l.place + 1, record: slices.Clone(record), room: int64(size),
+		adopts: store.Adopts(record)}
 	err = oplog.Sections(record, func(partition uint16, seq uint64, _ []byte) error {
 		p.marks = append(p.marks, mark{partition, seq, l.last(partition)})
 		return nil
@@ -206,7 +208,7 @@ func (l *Log) next() (data []byte, number uint64) {
 	}
 	n, size := 1, len(l.queue[0].record)
 	for n < len(l.queue) && l.queue[n].reign == l.queue[0].reign && size+len(l.queue[n].record) <= maxEntry &&
-		(n > 1 || !store.Adopts(l.queue[0].record)) && !store.Adopts(l.queue[n].record) {
+		!l.queue[n-1].adopts && !l.queue[n].adopts {
 		size += len(l.queue[n].record)
 		n++
 	}

@@ -58,8 +58,8 @@ func LeadAlone(r *raft.Raft, id string) {
 	if voters := Voters(r); len(voters) != 1 || voters[0] != raft.ServerID(id) {
 		return
 	}
-	// A follower whose timeout becomes shorter ends its wait at once. A timeout that Raft finds too short to
-	// have less of it is a short wait.
+	// A follower whose timeout becomes shorter ends its wait at once. Raft refuses timeouts of less than some
+	// milliseconds: then the wait is short anyway.
 	c := r.ReloadableConfig()
 	c.HeartbeatTimeout--
 	_ = r.ReloadConfig(c)
